@@ -305,7 +305,7 @@ def test_no_more_is_asked_than_the_limit_says_and_what_is_near_is_asked_about(
         assert [event["reason"] for event in decisions(dm)] == ["x"]
         assert len(dm.memory.consolidate(model=model)) == 1
         asked = [json.loads(body["messages"][1]["content"])["disagreement"] for _, _, body in server.requests]
-        assert asked == ["lives in: Rome or Oslo", "they are near in meaning"]
+        assert asked == ["lives in: Rome or Oslo", "they are close in meaning"]
         assert dm.memory.consolidate(model=model) == []
 
 

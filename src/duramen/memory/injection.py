@@ -32,12 +32,14 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "speaks as the system",
-        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>|^\s*(?:system|assistant)\s*:",
+        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>"
+        r"|^\s*(?:system|assistant)\s*:",
     ),
     (
         "sends data away",
         r"\b(?:send|post|upload|forward|exfiltrate|e-?mail)\b.{0,60}"
-        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b.{0,60}(?:https?://|@|\bto\b)",
+        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b"
+        r".{0,60}(?:https?://|@|\bto\b)",
     ),
     (
         "demands a tool call",

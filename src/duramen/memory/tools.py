@@ -74,7 +74,8 @@ def memory_tools(form: str) -> list[dict[str, Any]]:
 def arguments_of(name: str, given: object) -> dict[str, Any]:
     """The arguments of a call that the tool knows, without null values.
 
-    Raises `InvalidInput` if the tool is unknown, the arguments are not an object, or a required one is missing or empty.
+    Raises `InvalidInput` if the tool is unknown, the arguments are not an object, or a required one is missing or
+    empty.
     """
     tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:

@@ -129,8 +129,8 @@ class Catalog:
     async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
         """The row with the id of this memory that will be current when the memory is stored; None if there is none.
 
-        `before` are the earlier rows of the same append with the same id or key, each with whether it is renewing. A row
-        of the same append has a number below 0.
+        `before` are the earlier rows of the same append with the same id or key, each with whether it is renewing. A
+        row of the same append has a number below 0.
         """
         rows = await self._rows(MemoryQuery((row.audience,), id=row.id))
         if not before:

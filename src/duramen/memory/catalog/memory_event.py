@@ -227,8 +227,8 @@ def audience_of(scope: str, ref: bytes | None, session: str) -> bytes:
 
 def memory_id(owner: Owner, audience: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
     """The id of a memory: a hash of its content (spacing is ignored), audience, kind, key and speaker. The speaker
-    counts, because "yes" of two people is two statements. The hash is keyed with the owner's salt, so that an id reveals
-    nothing once the owner is erased."""
+    counts, because "yes" of two people is two statements. The hash is keyed with the owner's salt, so that an id
+    reveals nothing once the owner is erased."""
     given = " ".join(unicodedata.normalize("NFC", content).split())
     hashed = blake2b(_pack((audience, kind, key, speaker, given)), digest_size=15, key=owner.salt).digest()
     return b32encode(hashed).decode().lower()
@@ -240,8 +240,8 @@ def default_scope(owner: Owner) -> str:
 
 
 def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) -> MemoryRow:
-    """The catalog row of a memory's event. `index` is the event's place in its append. The store fills in the time of the
-    event: `expires` is relative to it, and `begins` 0 means it."""
+    """The catalog row of a memory's event. `index` is the event's place in its append. The store fills in the time of
+    the event: `expires` is relative to it, and `begins` 0 means it."""
     person = None if owner.name is None else owner.ref  # in a sealed store, the workspace also has a reference
     audience = audience_of(data.get("scope") or default_scope(owner), person, session)
     kind, key = data["kind"], data.get("key")

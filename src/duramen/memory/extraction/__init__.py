@@ -4,8 +4,8 @@ Start with the module that makes the decision you look for:
 
 - `admission.py`: sentences of one user message, by patterns. It admits what people say about themselves or ask to be
   remembered. `session.turn` proposes the result to the user.
-- `rules/`: a finished turn and the turns before it. The rules find facts, procedures that worked, commands, and repeated
-  denials. Start in `rules/rule_set.py`. `knowledge/write_back.py` stores what they keep.
+- `rules/`: a finished turn and the turns before it. The rules find facts, procedures that worked, commands, and
+  repeated denials. Start in `rules/rule_set.py`. `knowledge/write_back.py` stores what they keep.
 - `rules/model_check.py`: candidates that a model found in turns. Each needs the user's own words as evidence.
 - `extract.py`: a text on request (`dm.memory.extract`), by a model whose answer is checked, or by `admission.py`.
 

@@ -16,8 +16,9 @@ from .words import stem
 
 
 class Claim(NamedTuple):
-    """A claim: what it is `about`, the `value` it gives, and its `words`. Two claims about the same thing with different
-    values contradict each other. With `is_change`, the claim reports a change: it contradicts only older claims."""
+    """A claim: what it is `about`, the `value` it gives, and its `words`. Two claims about the same thing with
+    different values contradict each other. With `is_change`, the claim reports a change: it contradicts only older
+    claims."""
 
     about: tuple[str, ...]
     value: tuple[str, ...]
@@ -182,7 +183,8 @@ def _plain(sentence: str, speaker: str | None) -> Iterator[Claim]:
 
 
 def _frame(tokens: list[str]) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """The words of a sentence with "#" for each run of numbers and dates, the values of these runs, and their places."""
+    """The words of a sentence with "#" for each run of numbers and dates, the values of these runs, and their
+    places."""
     frame: list[str] = []
     values: list[tuple[str, ...]] = []
     places: list[int] = []

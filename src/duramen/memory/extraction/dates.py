@@ -343,12 +343,13 @@ def _read(read: _Reader, match: re.Match[str], rest: str, on: date) -> tuple[int
 
 
 _LEAD = 40
-"""How many characters before a time are read, because they can change its meaning. Without a limit, a long text with many
-times would take time quadratic in its length."""
+"""How many characters before a time are read, because they can change its meaning. Without a limit, a long text with
+many times would take time quadratic in its length."""
 
 
 def _is_another_word(match: re.Match[str]) -> bool:
-    """Whether a match such as "may", "march" or "fall" is another word, because nothing marks it as a month or season."""
+    """Whether a match such as "may", "march" or "fall" is another word, because nothing marks it as a month or
+    season."""
     word = match.group().strip().rstrip(".")
     if word.casefold() not in _DOUBTFUL:
         return False
@@ -372,8 +373,8 @@ def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
 
 
 def closeness(asked: Span, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float32]:
-    """How close each time, from a `first` to a `last` day, is to the `asked` one: 1 where they overlap, falling to 0 with
-    the distance. Days are ordinals, as in `date.toordinal`.
+    """How close each time, from a `first` to a `last` day, is to the `asked` one: 1 where they overlap, falling to 0
+    with the distance. Days are ordinals, as in `date.toordinal`.
 
     For a longer `asked` span it falls more slowly: a week off "in May" matters less than a week off "on 3 May".
     """

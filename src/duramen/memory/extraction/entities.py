@@ -83,10 +83,10 @@ _SENTENCE = re.compile(
 # -- what makes a sentence not a statement
 
 _UNSURE = re.compile(
-    r"\b(?:not|never|no|nor|neither|nobody|none|without|hardly|barely|cannot|if|unless|whether|suppose|supposing|imagine|"
-    r"pretend\w*|wish\w*|hop(?:e|es|ed|ing)|doubt\w*|den(?:y|ies|ied)|perhaps|maybe|probably|possibly|might|may|could|"
-    r"would|should|will|until|till|once|think\w*|thought|believ\w*|guess\w*|assum\w*|dream\w*|fals\w*|rumou?r\w*|than|"
-    r"when|let|lets|apparently|allegedly|supposedly)\b|n't\b",
+    r"\b(?:not|never|no|nor|neither|nobody|none|without|hardly|barely|cannot|if|unless|whether|suppose|supposing|"
+    r"imagine|pretend\w*|wish\w*|hop(?:e|es|ed|ing)|doubt\w*|den(?:y|ies|ied)|perhaps|maybe|probably|possibly|might|"
+    r"may|could|would|should|will|until|till|once|think\w*|thought|believ\w*|guess\w*|assum\w*|dream\w*|fals\w*|"
+    r"rumou?r\w*|than|when|let|lets|apparently|allegedly|supposedly)\b|n't\b",
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(
@@ -162,8 +162,8 @@ _LONGEST = 400
 
 
 class _Predicate(NamedTuple):
-    """A predicate: its relation, the other names, where it ends, and whether the subject of the sentence is the object of
-    the relation (`turned`)."""
+    """A predicate: its relation, the other names, where it ends, and whether the subject of the sentence is the object
+    of the relation (`turned`)."""
 
     relation: str
     others: list[str]

@@ -1,7 +1,7 @@
 """Expiry: reads from an English statement how long it holds, such as "is on holiday until Friday".
 
-A statement is lasting if it names no time, is in the past, is repeated ("every Monday"), or is not understood. A day ends
-twelve hours after midnight in UTC, when it is over in all time zones.
+A statement is lasting if it names no time, is in the past, is repeated ("every Monday"), or is not understood. A day
+ends twelve hours after midnight in UTC, when it is over in all time zones.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ _TASK = (
     "You extract facts that are worth remembering for weeks or longer from the text in `text`: about people, their "
     "preferences, decisions, things, places, dates. No small talk, no questions, nothing that only holds today, "
     'nothing that the text does not say. Answer with a JSON object {"facts": [...]}. Each fact is an object with '
-    '"content": one short statement that can be understood by itself, with names instead of pronouns (who speaks is '
-    'called as `speaker` says, if it is there); "kind": one of ' + ", ".join(KINDS) + "; "
+    '"content": one short statement that can be understood by itself, with names instead of pronouns (`speaker`, if it '
+    'is given, is the name of the person who speaks); "kind": one of ' + ", ".join(KINDS) + "; "
     '"key": what it is about if only one value can hold at a time, such as "home city of Ada", else null; '
     '"confidence": a number from 0 to 1; "quote": the words of the text that say it, copied exactly; "relations": a '
     'list of [subject, relation, object] between people, places and things that the content names, such as ["Ada", '
@@ -75,8 +75,8 @@ class Extraction:
 
 
 async def extract(text: str, model: Model | None, speaker: str | None, policy: str) -> Extraction:
-    """The facts of a text. Without a model, patterns find them. A fact that cannot be used is skipped with a reason. The
-    policy "keep" accepts text that looks like instructions. Raises `ModelFailed` if the model gives no answer or no
+    """The facts of a text. Without a model, patterns find them. A fact that cannot be used is skipped with a reason.
+    The policy "keep" accepts text that looks like instructions. Raises `ModelFailed` if the model gives no answer or no
     valid JSON."""
     if model is None:
         return _by_patterns(text, speaker)

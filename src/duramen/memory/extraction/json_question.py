@@ -1,7 +1,7 @@
 """Asks a language model questions that it answers in JSON.
 
-The text that a question is about is passed as a JSON value, so that none of it reads as instructions. The answer is data
-too: callers check it and never execute it.
+The text that a question is about is passed as a JSON value, so that none of it reads as instructions. The answer is
+data too: callers check it and never execute it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of relations that `entities` finds in plain English sentences.
 
-A row has a relation, the forms of its verb for one person and for several people (or the speaker), and whether a name or
-a phrase follows. Forms are regular expressions. They include the preposition before the object.
+A row has a relation, the forms of its verb for one person and for several people (or the speaker), and whether a name
+or a phrase follows. Forms are regular expressions. They include the preposition before the object.
 """
 
 from __future__ import annotations

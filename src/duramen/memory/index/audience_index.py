@@ -1,7 +1,7 @@
 """The index of one audience in memory: NumPy columns, and postings for each term. There is no Python object per memory.
 
-The store counts the changes of an audience. An index is updated with the changes since its last count, so a search reads
-only what is new.
+The store counts the changes of an audience. An index is updated with the changes since its last count, so a search
+reads only what is new.
 """
 
 from __future__ import annotations

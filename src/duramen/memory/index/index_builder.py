@@ -1,4 +1,5 @@
-"""Makes index entries in batches. While one batch is embedded, the batch before it is stored and the next one is read."""
+"""Makes index entries in batches. While one batch is embedded, the batch before it is stored and the next one is
+read."""
 
 from __future__ import annotations
 

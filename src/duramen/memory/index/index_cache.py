@@ -118,8 +118,8 @@ class IndexCache:
         return found
 
     async def combined(self, generation: int) -> AudienceIndex | None:
-        """One current index of all audiences, with codes; None if there are too few memories for codes. It exists because
-        with many audiences, the work per audience would take longer than the search."""
+        """One current index of all audiences, with codes; None if there are too few memories for codes. It exists
+        because with many audiences, the work per audience would take longer than the search."""
         counted = await self._journal.store.audience_changes(self._journal.workspace, None)
         if not self._is_large(counted):
             return None
@@ -167,7 +167,8 @@ class IndexCache:
         return AudienceIndex(audience.dims, exact=center is None, center=center)
 
     async def _load_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
-        """Load the segments of an audience, and the changes in the gaps between them. Returns whether it has segments."""
+        """Load the segments of an audience, and the changes in the gaps between them. Returns whether it has
+        segments."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
@@ -229,8 +230,8 @@ class IndexCache:
     async def vectors(
         self, name: bytes | None, audience: AudienceIndex, generation: int, numbers: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The stored vectors of an audience, or of the memories with these `numbers`: their numbers, and a row for each.
-        If `name` is None, of all audiences."""
+        """The stored vectors of an audience, or of the memories with these `numbers`: their numbers, and a row for
+        each. If `name` is None, of all audiences."""
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []

@@ -25,13 +25,14 @@ READ_UPTO = 20_000
 SUBSTANCE_CAP = 30
 _LONGEST_FORM = 10_000
 TIMES_CAP = 50
-"""How many dates of a text are indexed. A text with more is usually a table or a log, and each date is compared with each
-date of a question."""
+"""How many dates of a text are indexed. A text with more is usually a table or a log, and each date is compared with
+each date of a question."""
 
 
 class TermStats(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Term statistics of a text: the numbers of its terms (32 bits each) and how often each occurs, its length, the days
-    that it names, how many different terms other than stop words it has (`substance`), and whether it is a question."""
+    """Term statistics of a text: the numbers of its terms (32 bits each) and how often each occurs, its length, the
+    days that it names, how many different terms other than stop words it has (`substance`), and whether it is a
+    question."""
 
     terms: bytes
     counts: bytes
@@ -145,9 +146,9 @@ def code_of(vector: Vector) -> bytes:
 
 
 def codes_of(vectors: Vector) -> list[bytes]:
-    """The codes of vectors (rows). A code has one bit for each of many evenly spread directions: whether the vector points
-    that way. The number of bits in which two codes differ is proportional to the angle between their vectors, for every
-    embedder. The signs of the dimensions would have this property only if they were balanced around zero."""
+    """The codes of vectors (rows). A code has one bit for each of many evenly spread directions: whether the vector
+    points that way. The number of bits in which two codes differ is proportional to the angle between their vectors,
+    for every embedder. The signs of the dimensions would have this property only if they were balanced around zero."""
     count, dims = vectors.shape
     size = code_bits(dims)
     turned = np.zeros((count, size), dtype=np.float32)

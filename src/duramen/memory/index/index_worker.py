@@ -129,7 +129,7 @@ class IndexWorker:
         if self._maintenance is None or not self._maintenance.is_alive():
             self._next_maintenance = time.monotonic() + _MAINTAIN_EVERY
             self._maintenance = threading.Thread(
-                target=self._maintain_now, args=(retriever,), name="duramen-tending", daemon=True
+                target=self._maintain_now, args=(retriever,), name="duramen-maintenance", daemon=True
             )
             self._maintenance.start()
 
@@ -140,9 +140,9 @@ class IndexWorker:
                 drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedder.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Compute every vector again with this handle's embedder. Searches use the old vectors until all are done. Yields
-        how many are done and how many are left. If it is interrupted, the next call continues. Raises `InvalidInput`
-        without an embedder, and `StoreBusy` if another process reindexes at the same time."""
+        """Compute every vector again with this handle's embedder. Searches use the old vectors until all are done.
+        Yields how many are done and how many are left. If it is interrupted, the next call continues. Raises
+        `InvalidInput` without an embedder, and `StoreBusy` if another process reindexes at the same time."""
         generation, done = await self._embedder.next_generation(), 0
         if not generation:
             raise InvalidInput("reindex needs an embedder, and this handle has none", hint="open with embedder=…")

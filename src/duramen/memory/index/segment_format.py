@@ -23,8 +23,8 @@ _VERSION = 1
 
 
 class SegmentBody(msgspec.Struct, array_like=True, frozen=True):
-    """The contents of a segment: columns by name, postings, the dates that memories name, their metadata, the names that
-    columns refer to by number, and the numbers of removed memories."""
+    """The contents of a segment: columns by name, postings, the dates that memories name, their metadata, the names
+    that columns refer to by number, and the numbers of removed memories."""
 
     version: int
     count: int

@@ -1,5 +1,5 @@
-"""Packs the changes of an audience into segments, so that a new process loads them quickly. A kill loses only the segment
-in progress."""
+"""Packs the changes of an audience into segments, so that a new process loads them quickly. A kill loses only the
+segment in progress."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class SegmentWriter:
 
 
 def _is_packed(spans: Sequence[Span], count: int) -> bool:
-    """Whether the segments cover enough of `count` changes, so that there is nothing to pack. A new process then need not
-    read the changes of the audience."""
+    """Whether the segments cover enough of `count` changes, so that there is nothing to pack. A new process then need
+    not read the changes of the audience."""
     begin = 0
     for after, upto in spans:
         if after > begin:

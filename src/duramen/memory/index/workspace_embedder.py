@@ -29,7 +29,8 @@ class Prefetch(Protocol):
         ...
 
     def after_embedding(self, vector: Vector) -> None:
-        """Do the work that needs the vector, on the thread that computed it. Blocks. `during_embedding` may still run."""
+        """Do the work that needs the vector, on the thread that computed it. Blocks. `during_embedding` may still
+        run."""
         ...
 
 

@@ -10,8 +10,8 @@ from .sentences import own_words, sentences, strip_lead
 from .turns import FACT, Finding, TurnRecord
 
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|has|have|runs?|lives?|sits?|stands?|uses?|opens?|closes?|comes?|goes|go|ends?|starts?|begins?"
-    r"|costs?|takes?|allows?|accepts?"
+    r"\b(?:is|are|was|were|has|have|runs?|lives?|sits?|stands?|uses?|opens?|closes?|comes?|goes|go|ends?|starts?"
+    r"|begins?|costs?|takes?|allows?|accepts?"
     r"|ships?|invoices?|bills?|deploys?|sells?|pays?|gets?|needs?|requires?|must|stops?|handles?|belongs?|owns?"
     r"|reports?|expires?|renews?|holds?"
     r"|covers?|applies|apply|leaves?|arrives?|delivers?|serves?|supports?|charges?|offers?|keeps?|stores?|works?"

@@ -43,7 +43,8 @@ _STEM = 5
 
 
 class CheckedCandidate(NamedTuple):
-    """The finding about a candidate. If it is kept and `proposed`, the user decides about it; otherwise it is stored."""
+    """The finding about a candidate. If it is kept and `proposed`, the user decides about it; otherwise it is
+    stored."""
 
     finding: Finding
     key: str | None

@@ -41,8 +41,8 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in a turn, whether it is kept, and why. `evidence` is the text it is based on. A procedure has a
-    name, steps, and whether it `worked` (None if that is not known)."""
+    """What a rule found in a turn, whether it is kept, and why. `evidence` is the text it is based on. A procedure has
+    a name, steps, and whether it `worked` (None if that is not known)."""
 
     keep: bool
     kind: str
