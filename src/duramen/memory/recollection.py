@@ -124,23 +124,23 @@ def recollect(
     """
     found = {hit.memory.source: hit for hit in recalled.hits}
     first = [found.get(memory.source, Hit(memory, 0.0, 0.0)) for memory in standing]
-    stand = {memory.source for memory in standing}
-    others = [hit for hit in recalled.hits if hit.memory.source not in stand and _fits(hit)]
+    standing_sources = {memory.source for memory in standing}
+    others = [hit for hit in recalled.hits if hit.memory.source not in standing_sources and _fits(hit)]
     flagged = tuple((hit, why) for hit in (*first, *others) if (why := suspicions(_all_text(hit.memory))))
-    away = {hit.memory.source for hit, _ in flagged} if policy == "quarantine" else set()
-    hits = [hit for hit in others if hit.memory.source not in away]
-    stands = [hit for hit in first if hit.memory.source not in away]
+    quarantined = {hit.memory.source for hit, _ in flagged} if policy == "quarantine" else set()
+    hits = [hit for hit in others if hit.memory.source not in quarantined]
+    standing_hits = [hit for hit in first if hit.memory.source not in quarantined]
     known = [hit for hit in hits if hit.memory.kind != PROCEDURE]
-    ways = [hit for hit in hits if hit.memory.kind == PROCEDURE]
+    procedures = [hit for hit in hits if hit.memory.kind == PROCEDURE]
     flag = policy != "keep"
     waiting = [one for one in pending if policy != "quarantine" or not suspicions(one.content)]
     blocks = {
-        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in stands],
+        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in standing_hits],
         "profile": [f"- {enclosed(name)}: {enclosed(value)}" for name, value in sorted((profile or {}).items())],
         "working": [enclosed(line) for line in working],
         "recent": [f"- {enclosed(line)}" for line in reversed(recent)],
         "knowledge": [shown(hit, now, policies, flag=flag, explain=explain) for hit in known],
-        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in ways],
+        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in procedures],
         "pending": [undecided(one) for one in waiting],
     }
     note = _note(recalled.missing)
@@ -156,8 +156,8 @@ def recollect(
         recent=tuple(recent),
         knowledge=tuple(known[index] for index in chosen["knowledge"]),
         procedures=(
-            *(stands[index] for index in chosen["standing"]),
-            *(ways[index] for index in chosen["procedures"]),
+            *(standing_hits[index] for index in chosen["standing"]),
+            *(procedures[index] for index in chosen["procedures"]),
         ),
         profile=dict(profile or {}),
         pending=tuple(waiting[index] for index in chosen["pending"]),
@@ -212,8 +212,8 @@ def _text(blocks: Blocks, note: str, no_working: str) -> str:
     if blocks["profile"]:
         parts += ["## Profile", *blocks["profile"]]
     parts += ["## Working", *(blocks["working"] or [no_working])]
-    ways = blocks["standing"] + blocks["procedures"]
-    for title, found in (("Recent", recent), ("Knowledge", blocks["knowledge"]), ("Procedures", ways)):
+    procedures = blocks["standing"] + blocks["procedures"]
+    for title, found in (("Recent", recent), ("Knowledge", blocks["knowledge"]), ("Procedures", procedures)):
         if found:
             parts += [f"## {title}", *found]
     if blocks["pending"]:

@@ -70,8 +70,8 @@ class IndexBuilder:
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
             # The room is 0 until the first batch has shown how long a batch takes.
-            began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
-            meanwhile_work = self._during_embedding(generation, before, batch, goes_on)
+            began, continues = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
+            meanwhile_work = self._during_embedding(generation, before, batch, continues)
             batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), meanwhile_work)
             reach("memory.embedded")
             self._adjust_batch_size(batch, time.monotonic() - began)
@@ -97,11 +97,11 @@ class IndexBuilder:
             self._room = int(sum(map(_length, batch.texts.values())) * growth)
         batch.texts = {}
 
-    async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
+    async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, continues: bool) -> _Batch:
         """While a batch is embedded, store the one before it and read the one after it. Returns the one after it."""
         await self._store(generation, before)
         batch.stats = {number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()}
-        return await self._read(generation, batch.rows) if goes_on else _Batch()
+        return await self._read(generation, batch.rows) if continues else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
         """The next memories without an index entry, except those in `taken`."""

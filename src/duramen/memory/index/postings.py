@@ -70,11 +70,11 @@ class Postings:
             found[1].append(often)
         self._entries += len(terms)
         if self._entries > _LOOSE:
-            self._tidy()
+            self._pack_loose()
 
     def take(self, packed: PackedPostings) -> None:
         """Add packed lists of new memories. Their places must be higher than all existing ones."""
-        self._tidy()
+        self._pack_loose()
         self._packed.append(packed)
         while len(self._packed) > 1:
             before, last = (len(part.places) for part in self._packed[-2:])
@@ -84,11 +84,11 @@ class Postings:
 
     def packed(self) -> PackedPostings:
         """All lists, merged into one."""
-        self._tidy()
+        self._pack_loose()
         empty = np.zeros(0, dtype=np.uint32)
         return _merged(self._packed) if self._packed else PackedPostings.of(empty, empty, np.zeros(0, dtype=np.uint8))
 
-    def _tidy(self) -> None:
+    def _pack_loose(self) -> None:
         if not self._loose:
             return
         loose, self._loose, self._entries = self._loose, {}, 0

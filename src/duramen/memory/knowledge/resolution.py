@@ -143,7 +143,7 @@ class ContradictionResolver:
         (old_row, older), (new_row, newer) = pair.older, pair.newer
         now, owner = self._journal.clock.now(), pair.owner
         note = {"older": older.id, "newer": newer.id, "decision": decision, "reason": reason, "model": by}
-        going = {"newer": [old_row], "older": [new_row], "merge": [old_row, new_row]}.get(decision, [])
+        ended_rows = {"newer": [old_row], "older": [new_row], "merge": [old_row, new_row]}.get(decision, [])
         drafts = [Draft("memory.resolved", note, "duramen")]
         rows = []
         if decision == "merge":
@@ -155,7 +155,7 @@ class ContradictionResolver:
             BookmarkChanges(
                 bookmarks=[Bookmark(_bookmark_name(one), other, 0, 0, owner=owner.ref) for one, other in names]
             ),
-            MemoryChanges(memories=rows, ended=[(row.number, now) for row in going]),
+            MemoryChanges(memories=rows, ended=[(row.number, now) for row in ended_rows]),
         )
         prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
         await self._journal.append_prepared(DECIDED, prepared, owner, changes=changes)
