@@ -73,6 +73,8 @@ class IndexWorker:
         flushed = 0.0
         while not self._stopping.wait(_GATHER_TIME):
             self._wake.clear()
+            if self._stopping.is_set():  # checked after `clear`, which may have removed the wake-up of `stop`
+                return
             with suppress(DuramenError):  # the next recall reports the error; the next round tries again
                 if time.monotonic() - flushed > _FLUSH_EVERY:
                     drive(self.flush_recalls())
