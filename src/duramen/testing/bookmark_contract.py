@@ -225,8 +225,8 @@ class BookmarkContract(ChunkContract):
     @pytest.mark.promise("J5", "C8")
     @both_apis
     async def test_of_concurrent_conflicting_appends_exactly_one_succeeds(self, open: Opener) -> None:
-        """Of several concurrent appends at the same place, one is stored and the others raise. Appends without such a
-        condition are not affected."""
+        """Of several concurrent appends at the same place, one is stored and the others raise. Other appends are not
+        affected."""
         handle = await open()
         two = await open() if self.shared else handle
         await store_changes(handle, "s", whole("0", (7, 0)))

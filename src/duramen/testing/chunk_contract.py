@@ -61,8 +61,8 @@ class ChunkContract:
         assert [len(await held(handle, "t", chunk_log)) for chunk_log in (7, 8, 9)] == [3, 1, 1]
         with pytest.raises(ChunkLogMoved):
             await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 3)),))
-        await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"anew")]),))
-        assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"anew"]
+        await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"new")]),))
+        assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"new"]
         await store_changes(handle, "s", (BookmarkChanges(only_chunk_logs=[]),))
         assert [await held(handle, "s", chunk_log) for chunk_log in (7, 8, 10)] == [[], [], []]
 

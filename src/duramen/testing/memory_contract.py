@@ -265,7 +265,7 @@ class MemoryContract(FutureMemoryContract):
             await store.put_index_entries(who.workspace, made.number, vectors)
             await store.note_recalls(who.workspace, [(row.number, 1, 1) for row in rows])
         ref = (await handle._journal.owner("ada")).ref
-        (told,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
+        (event,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
         erased = []
         erase = handle._journal.store.erase
 
@@ -276,7 +276,7 @@ class MemoryContract(FutureMemoryContract):
         handle._journal.store.erase = watched  # type: ignore[method-assign, assignment]
         await handle.erase("ada")
         assert (erased[0].memories, erased[0].vectors) == (4, 2)
-        assert erased[0].bytes == len(told.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
+        assert erased[0].bytes == len(event.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
         for audience in (b"", b"p"):
             rows = [change.row for change in await changed(handle, audience)]
             assert sum(not row.id for row in rows) == 2

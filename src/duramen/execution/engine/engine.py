@@ -200,7 +200,7 @@ class Engine:
         return start
 
     async def subject_of(self, run: str) -> str | None:
-        """The subject of a run; None if it has none, or if there is no such run."""
+        """The subject of a run; None if the run has none or does not exist."""
         row = await self.journal.store.run(self.journal.workspace, run)
         return None if row is None else (await self.opening(row)).subject
 

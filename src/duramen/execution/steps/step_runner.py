@@ -236,8 +236,8 @@ class StepRunner:
             steps[self.identity] = StepRecord(self.identity, state, position, 0, value=value, error=error)
 
     async def _after_failure(self, error: Exception, attempt: int) -> Happened | int:
-        """Handle a failed attempt. Waits and returns the number of the next attempt, or returns `Happened` if the check
-        says so. Raises the error if it is final."""
+        """Handle a failed attempt. Waits and returns the number of the next attempt, or returns `Happened` if the
+        check finds that the step happened. Raises the error if it is final."""
         run, step = self.run, self.step
         if self.scope.lost:
             run.journal.break_off(_as_store_error(error))

@@ -20,22 +20,22 @@ ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 """Immutable types: a field can get another value, but the value itself cannot change."""
 
 
-class Look(NamedTuple):
+class MessageState(NamedTuple):
     """The state of a message at one moment: its `__dict__`, and everything that can change about it (its class, a
     shallow copy of its fields, and its undeclared fields)."""
 
     own: dict[str, Any]
-    said: tuple[type[Any], dict[str, Any], dict[str, Any] | None]
+    content: tuple[type[Any], dict[str, Any], dict[str, Any] | None]
 
 
-def look_at(item: Any) -> Look:
+def read_state(item: Any) -> MessageState:
     """The current state of a message. Raises AttributeError if the item is not a pydantic model."""
     own: dict[str, Any] = item.__dict__
-    return Look(own, (item.__class__, own.copy(), item.__pydantic_extra__))
+    return MessageState(own, (item.__class__, own.copy(), item.__pydantic_extra__))
 
 
 class Watch:
-    """The objects that some messages referred to when `look_at` read them.
+    """The objects that some messages referred to when `read_state` read them.
 
     Another thread may change a message at any time. The watched objects and the snapshot of a message must be from the
     same moment. Otherwise a message that changed and changed back would count as unchanged.
@@ -57,19 +57,19 @@ class Watch:
         self._full: list[Any] = []
         self._copies: list[Any] = []
 
-    def add(self, items: Sequence[Any], looks: Sequence[Look], snapshots: Sequence[Any]) -> bool:
-        """Watch more messages, in the state of `looks`. The snapshots were copied from `looks`. Returns False if the
+    def add(self, items: Sequence[Any], states: Sequence[MessageState], snapshots: Sequence[Any]) -> bool:
+        """Watch more messages, which were read as `states`. The snapshots were copied from `states`. Returns False if the
         state of a message was replaced since then. The watch must not be used after that."""
-        for item, look, (_, copied, copied_more) in zip(items, looks, snapshots, strict=True):
-            kind, fields, undeclared = look.said
+        for item, state, (_, copied, copied_more) in zip(items, states, snapshots, strict=True):
+            kind, fields, undeclared = state.content
             parts = get_referents(item)
-            there = look_at(item)
-            if there.own is not look.own or there.said[0] is not kind or there.said[2] is not undeclared:
+            now = read_state(item)
+            if now.own is not state.own or now.content[0] is not kind or now.content[2] is not undeclared:
                 return False
-            if not {id(look.own), id(kind), id(undeclared)} <= set(map(id, parts)):
+            if not {id(state.own), id(kind), id(undeclared)} <= set(map(id, parts)):
                 return False  # the state was replaced and restored
             self._parts += parts
-            self._fields.append(look.own)
+            self._fields.append(state.own)
             self._counts.append(len(fields))
             self._names += fields
             self._values += fields.values()

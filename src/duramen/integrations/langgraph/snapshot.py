@@ -19,7 +19,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ...checkpoints.persistent_list import PersistentList
-from .change_detection import ATOMS, CAN_WATCH, Watch, look_at
+from .change_detection import ATOMS, CAN_WATCH, Watch, read_state
 
 Dump = Callable[[Any], bytes]
 _NO_DICT: dict[Any, Any] = {}
@@ -71,20 +71,20 @@ class MessageSnapshots(PersistentList[Any]):
         self._compared = items[0]
         if not often:
             return all(map(eq, self, map(_live_message, items)))
-        looks, watch = [look_at(item) for item in items], Watch(items[0])
-        if not all(map(eq, self, (look.said for look in looks))):
+        states, watch = [read_state(item) for item in items], Watch(items[0])
+        if not all(map(eq, self, (state.content for state in states))):
             return False
-        self._watch = watch if watch.add(items, looks, self) else None
+        self._watch = watch if watch.add(items, states, self) else None
         return True
 
     def followed_by(self, items: Sequence[Any], dump: Dump) -> MessageSnapshots:
         """These snapshots and those of further messages. If these are watched, the longer list is watched instead."""
         watch, self._watch = self._watch, None
-        looks = [look_at(item) for item in items]
-        snapshots = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
+        states = [read_state(item) for item in items]
+        snapshots = [_copied(state.content, item, dump) for state, item in zip(states, items, strict=True)]
         longer = self.extended(snapshots)
         longer._compared = self._compared
-        if watch is not None and all(type(one) is tuple for one in snapshots) and watch.add(items, looks, snapshots):
+        if watch is not None and all(type(one) is tuple for one in snapshots) and watch.add(items, states, snapshots):
             longer._watch = watch
         return longer
 
