@@ -80,11 +80,13 @@ class RunControl:
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
         if has_live_owner(lease, self._engine.now()):
-            raise RunError(f"a process executes run {row.run!r} now", hint="settle the run after that process ends")
+            raise RunError(f"a process executes run {row.run!r} now", hint="settle it when no process executes it")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
         if len(found) != 1:
-            names = ", ".join(one.step for one in doubt) or "none"
+            if not doubt:
+                raise RunError(f"run {row.run!r} has no step in doubt", hint="see its steps with dm.run_info(id)")
+            names = ", ".join(one.step for one in doubt)
             raise RunError(f"run {row.run!r} has these steps in doubt: {names}", hint="name the step to settle")
         return found[0]
 
