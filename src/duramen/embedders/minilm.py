@@ -29,7 +29,7 @@ _TOKENS_PER_CALL = 256
 
 
 class Precision(StrEnum):
-    """The numbers in which matrices are multiplied. The vectors are nearly the same: see docs/embedders.md."""
+    """The numbers in which matrices are multiplied. The vectors are nearly the same: see docs/guides/embedders.md."""
 
     AUTO = "auto"  # int8 where the processor sums it exactly, float32 elsewhere
     INT8 = "int8"  # more than twice as fast
