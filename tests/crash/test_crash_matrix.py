@@ -273,7 +273,7 @@ def visits(address: str, run: str, effect_server: EffectServer) -> Counter[str]:
 
 @pytest.mark.promise("X1", "X2", "X3", "X5", "X6", "X8", "X10", "X11", "X12", "X15", "X19", "X26", "C8")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_every_point_changes_nothing(
+def test_a_kill_at_every_crash_point_changes_nothing(
     address: str, effect_server: EffectServer, set_out: Any, point: str, everything: bool
 ) -> None:
     there = visits(address, set_out("undisturbed").run, effect_server)[point]
@@ -288,7 +288,7 @@ def test_a_kill_at_every_point_changes_nothing(
 
 @pytest.mark.promise("X1", "X2", "X3", "X6", "X8", "X10", "X11")
 @pytest.mark.parametrize(("point", "visit"), CHAINS)
-def test_a_run_that_is_killed_at_every_step_gets_to_its_end(address: str, set_out: Any, point: str, visit: int) -> None:
+def test_a_run_killed_at_every_step_still_finishes(address: str, set_out: Any, point: str, visit: int) -> None:
     journey = set_out("r")
     while journey.die(point, visit):
         assert journey.kills < 60, "it does not get on"
@@ -299,7 +299,7 @@ def test_a_run_that_is_killed_at_every_step_gets_to_its_end(address: str, set_ou
 
 @pytest.mark.promise("X2", "X3", "X5", "X6", "X8", "X10", "X11", "X14")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_run_killed_at_any_points_in_any_order_gets_to_its_end(address: str, set_out: Any, seed: int) -> None:
+def test_a_run_killed_at_random_points_still_finishes(address: str, set_out: Any, seed: int) -> None:
     chance = seeded(seed)
     for number in range(3):
         journey = set_out(f"r{number}", patience=chance.choice([PARKING, 5.0]))
@@ -313,9 +313,7 @@ def test_a_run_killed_at_any_points_in_any_order_gets_to_its_end(address: str, s
 
 @pytest.mark.promise("X2", "X3", "X6", "X8", "X10", "X11")
 @pytest.mark.parametrize("seed", range(2))
-def test_runs_killed_at_random_moments_get_to_their_end(
-    address: str, set_out: Any, seed: int, everything: bool
-) -> None:
+def test_runs_killed_at_random_moments_still_finish(address: str, set_out: Any, seed: int, everything: bool) -> None:
     chance = seeded(seed)
     for number in range(40 if everything else 4):
         journey = set_out(f"r{number}")
@@ -345,7 +343,7 @@ def test_a_kill_while_doubt_is_settled_changes_nothing(address: str, set_out: An
 
 
 @pytest.mark.promise("X2", "X14")
-def test_a_kill_where_a_run_is_unwound_changes_nothing(
+def test_a_kill_while_a_run_parks_changes_nothing(
     address: str, effect_server: EffectServer, processes: ChildProcesses, set_out: Any
 ) -> None:
     journey = set_out("r")
@@ -362,7 +360,7 @@ def test_a_kill_where_a_run_is_unwound_changes_nothing(
 
 @pytest.mark.promise("X4", "X5", "X6")
 @pytest.mark.parametrize("visit", [2, 4, 5, 10, 19])
-def test_a_step_that_may_have_happened_is_said_to_be_in_doubt(address: str, set_out: Any, visit: int) -> None:
+def test_a_step_that_may_have_happened_is_reported_in_doubt(address: str, set_out: Any, visit: int) -> None:
     journey = set_out("r")
     assert journey.die("step.acted", visit)
     last = journey.deeds()[-1]
@@ -438,7 +436,7 @@ def test_a_power_cut_at_any_moment_changes_nothing(
 
 
 @pytest.mark.promise("X1")
-def test_the_matrix_would_catch_intents_that_are_not_durable(
+def test_power_cuts_reveal_intents_that_are_not_durable(
     effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     caught = 0
@@ -455,7 +453,7 @@ def test_the_matrix_would_catch_intents_that_are_not_durable(
 
 @pytest.mark.promise("X16", "X17")
 @pytest.mark.parametrize("where", ["step.intended:1", "step.acted:1", "step.intended:2", "step.recorded:2", "killed"])
-def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
+def test_a_worker_stopped_for_longer_than_its_lease_writes_nothing(
     address: str, effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path, where: str
 ) -> None:
     run = f"{tmp_path.name}-run"
@@ -491,7 +489,7 @@ def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
 @pytest.mark.promise("B8", "X3", "X8", "X10", "X11")
 @pytest.mark.parametrize("text", [b"", b"COMMIT"], ids=["any answer", "the answer to a commit"])
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "step.intended", "step.transacted"])
-def test_a_connection_cut_in_the_middle_of_a_run_doubles_nothing(
+def test_a_connection_cut_during_a_run_duplicates_nothing(
     postgres_url: str,
     effect_server: EffectServer,
     processes: ChildProcesses,

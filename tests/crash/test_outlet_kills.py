@@ -48,7 +48,7 @@ def _bring_up_to_date(address: str, outlet: FileOutlet, count: int) -> None:
 
 @pytest.mark.promise("J4")
 @pytest.mark.parametrize("point", ["outlet.applied", "outlet.advanced"])
-def test_a_kill_at_any_point_of_a_delivery_leaves_each_event_once(
+def test_a_kill_at_a_crash_point_of_a_delivery_leaves_each_event_once(
     address: str, processes: ChildProcesses, tmp_path: Path, point: str
 ) -> None:
     expected = _fill(address, 1200)
@@ -65,7 +65,7 @@ def test_a_kill_at_any_point_of_a_delivery_leaves_each_event_once(
 
 
 @pytest.mark.promise("J4")
-def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
+def test_a_kill_while_an_outlet_applies_events_leaves_each_event_once(
     address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     chance = random.Random(6)
@@ -81,7 +81,7 @@ def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
 
 
 @pytest.mark.promise("J4", "J5")
-def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
+def test_an_outlet_sees_each_session_in_order_during_concurrent_writes(
     address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     duramen.open(address).close()
@@ -103,7 +103,7 @@ def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
 
 
 @pytest.mark.promise("J4")
-def test_a_tombstone_comes_after_what_was_written_before_it(postgres_url: str) -> None:
+def test_a_tombstone_is_delivered_after_the_events_written_before_it(postgres_url: str) -> None:
     outlet = Heard()
     with duramen.open(postgres_url) as store, psycopg.connect(postgres_url) as blocker:
         for name in ("a", "b"):
@@ -127,7 +127,7 @@ def _someone_waits(url: str) -> bool:
 
 
 @pytest.mark.promise("J4")
-def test_a_delivery_whose_answer_is_lost_is_counted(postgres_url: str) -> None:
+def test_a_delivery_whose_commit_answer_is_lost_is_counted(postgres_url: str) -> None:
     outlet = Heard()
     with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as store:
         for number in range(7):

@@ -77,7 +77,7 @@ def test_every_acknowledged_event_survives_a_power_cut_at_every_call(tmp_path: P
 
 
 @pytest.mark.promise("J3")
-def test_the_layer_would_catch_a_store_that_does_not_sync(tmp_path: Path) -> None:
+def test_the_power_loss_disk_reveals_a_store_that_does_not_sync(tmp_path: Path) -> None:
     lost = 0
     for call in range(40, total_calls(), 5):
         disk, acknowledged = run_until_cut(call, "normal")

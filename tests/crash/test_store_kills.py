@@ -74,7 +74,7 @@ def test_writers_killed_at_random_moments_lose_nothing(address: str, processes: 
 
 @pytest.mark.promise("J1", "J2", "J5", "J14")
 @pytest.mark.parametrize("point", APPEND_POINTS)
-def test_a_kill_at_any_point_of_an_append_loses_nothing(address: str, processes: ChildProcesses, point: str) -> None:
+def test_a_kill_at_every_point_of_an_append_loses_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     audit = AppendAudit(address)
     for visit in VISITS:
         before = audit.events
@@ -87,7 +87,7 @@ def test_a_kill_at_any_point_of_an_append_loses_nothing(address: str, processes:
 
 
 @pytest.mark.promise("J2", "J5")
-def test_threads_killed_with_their_group_lose_nothing(address: str, processes: ChildProcesses) -> None:
+def test_a_kill_during_a_commit_group_loses_nothing(address: str, processes: ChildProcesses) -> None:
     audit = AppendAudit(address)
     for visit, point in enumerate(["append.begun", "append.committed"] * 4, start=1):
         child = _writer(processes, address, f"w{visit}", crash=(point, visit * 4), threads=6)
@@ -97,7 +97,7 @@ def test_threads_killed_with_their_group_lose_nothing(address: str, processes: C
 
 
 @pytest.mark.promise("J2", "J5", "J14")
-def test_the_others_go_on_when_one_of_them_is_killed(address: str, processes: ChildProcesses) -> None:
+def test_other_writers_continue_when_one_is_killed(address: str, processes: ChildProcesses) -> None:
     chance = random.Random(7)
     audit = AppendAudit(address)
     duramen.open(address).close()
@@ -114,7 +114,7 @@ def test_the_others_go_on_when_one_of_them_is_killed(address: str, processes: Ch
 
 
 @pytest.mark.promise("J2", "J14")
-def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
+def test_a_killed_program_is_continued_by_the_next_one(address: str) -> None:
     program = TESTS / "programs" / "writer.py"
     command = [sys.executable, str(program), address, "program"]
     env = os.environ | {CRASH_VARIABLE: "append.committed:6"}
@@ -129,7 +129,7 @@ def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
 
 
 @pytest.mark.promise("J1", "J2")
-def test_the_file_and_its_log_are_all_that_matters(tmp_path: Path, processes: ChildProcesses) -> None:
+def test_a_copy_of_the_file_and_its_log_holds_every_event(tmp_path: Path, processes: ChildProcesses) -> None:
     child = _writer(processes, str(tmp_path / "agent.db"), "w")
     child.wait_for_lines(30)
     child.kill()
@@ -144,9 +144,7 @@ def test_the_file_and_its_log_are_all_that_matters(tmp_path: Path, processes: Ch
 
 @pytest.mark.promise("J2", "J5")
 @pytest.mark.parametrize("point", ERASE_POINTS)
-def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(
-    address: str, processes: ChildProcesses, point: str
-) -> None:
+def test_a_killed_erasure_leaves_all_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     for number in range(2):
         subject, secret = f"person {number}", f"secret {number} of the person"
         with duramen.open(address) as store:
@@ -169,7 +167,7 @@ def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(
 
 
 @pytest.mark.promise("G3")
-def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, processes: ChildProcesses) -> None:
+def test_erasing_again_after_a_kill_removes_every_byte(tmp_path: Path, processes: ChildProcesses) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
@@ -181,9 +179,7 @@ def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, proces
 
 
 @pytest.mark.promise("G3")
-def test_a_reader_that_never_ends_is_reported_in_time_and_its_log_purged_later(
-    tmp_path: Path, processes: ChildProcesses
-) -> None:
+def test_an_erasure_blocked_by_a_reader_times_out_and_succeeds_later(tmp_path: Path, processes: ChildProcesses) -> None:
     path, timeout = tmp_path / "agent.db", 1.0
     with duramen.open(path, timeout=timeout) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
@@ -199,7 +195,7 @@ def test_a_reader_that_never_ends_is_reported_in_time_and_its_log_purged_later(
 
 
 @pytest.mark.promise("J2")
-def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str, processes: ChildProcesses) -> None:
+def test_the_lock_of_a_killed_writer_is_free_while_its_child_lives(address: str, processes: ChildProcesses) -> None:
     child = processes.start("store_clients:fork_and_die", address=address, session="held")
     status = child.wait()
     grandchild = int(child.lines()[0])
@@ -212,7 +208,7 @@ def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str
 
 
 @pytest.mark.promise("J2", "J5", "B2")
-def test_a_server_that_crashes_loses_and_doubles_nothing(
+def test_a_server_crash_loses_and_duplicates_nothing(
     mortal_server: PostgresServer, processes: ChildProcesses, everything: bool
 ) -> None:
     address = mortal_server.create_database("crashing")
@@ -235,7 +231,7 @@ def test_a_server_that_crashes_loses_and_doubles_nothing(
 
 
 @pytest.mark.promise("J2", "B2")
-def test_a_follower_sees_every_event_over_a_crash_of_the_server(mortal_server: PostgresServer) -> None:
+def test_a_follower_sees_every_event_across_a_server_crash(mortal_server: PostgresServer) -> None:
     address = mortal_server.create_database("followed")
     with duramen.open(address) as store, duramen.open(address) as other:
         session = store.session("a")
@@ -252,7 +248,7 @@ def test_a_follower_sees_every_event_over_a_crash_of_the_server(mortal_server: P
 
 
 @pytest.mark.promise("B2")
-def test_many_appends_to_a_server_that_is_down_all_fail_in_time(
+def test_appends_to_a_stopped_server_fail_within_the_timeout(
     mortal_server: PostgresServer, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     address, gate = mortal_server.create_database("down"), Gate(tmp_path / "gate")
@@ -296,7 +292,7 @@ def test_an_append_whose_answer_is_lost_is_stored_once(postgres_url: str, way: s
 
 
 @pytest.mark.promise("J2")
-def test_other_writes_whose_answer_is_lost_report_what_they_did(postgres_url: str) -> None:
+def test_writes_whose_answer_is_lost_return_their_result(postgres_url: str) -> None:
     with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as store:
         session = store.session("a")
         session.append("note", "about alice", subject="alice")

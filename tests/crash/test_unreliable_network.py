@@ -59,7 +59,7 @@ def persistently(work: Any) -> Any:
 
 @pytest.mark.promise("B8", "X3", "X10", "X11", "X15")
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_doubled_or_lost_on_an_unreliable_network(postgres_url: str, seed: int) -> None:
+def test_nothing_is_duplicated_or_lost_on_an_unreliable_network(postgres_url: str, seed: int) -> None:
     with UnreliableProxy(postgres_url, seed) as proxy, duramen.open(proxy.url, timeout=20) as dm:
         dm.run(set_up, id="set-up")
         proxy.set_unreliable(True)

@@ -104,7 +104,7 @@ def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, processes: Ch
 
 
 @pytest.mark.promise("J2", "C8")
-def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> None:
+def test_a_lost_commit_answer_loses_no_state(postgres_url: str) -> None:
     with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as dm:
         cp = checkpoints_of(dm)
         for number in range(8):

@@ -55,7 +55,7 @@ def uninterrupted() -> Whole:
         return Whole(journaled(session), context, model.prompts, compacting)
 
 
-def test_the_run_that_is_killed_has_all_that_can_be_killed() -> None:
+def test_the_killed_conversation_covers_every_kind_of_compaction() -> None:
     whole = uninterrupted()
     types = Counter(kind for kind, _ in whole.events)
     assert types["context.compacted"] == len(whole.compacting) >= 4
@@ -113,7 +113,7 @@ class Story:
 
 @pytest.mark.promise("W1", "W8", "J2")
 @pytest.mark.parametrize("point", [*APPEND_POINTS, "context.summarised"])
-def test_a_kill_at_every_point_of_every_compaction(
+def test_a_kill_at_every_point_of_a_compaction_changes_nothing(
     address: str, processes: ChildProcesses, tmp_path: Path, point: str
 ) -> None:
     story = Story(processes, address, tmp_path / "calls")
@@ -133,7 +133,9 @@ def test_a_kill_at_every_point_of_every_compaction(
 
 @pytest.mark.promise("W1", "J2")
 @pytest.mark.parametrize("point", APPEND_POINTS)
-def test_a_kill_in_the_middle_of_a_turn(address: str, processes: ChildProcesses, tmp_path: Path, point: str) -> None:
+def test_a_kill_during_a_turn_changes_nothing(
+    address: str, processes: ChildProcesses, tmp_path: Path, point: str
+) -> None:
     story = Story(processes, address, tmp_path / "calls")
     for turn, visit in ((0, 1), (0, 2), (0, 5), (2, 3), (4, 4)):
         story.go_on(turn + 1, turn, "turn", point, visit)
@@ -145,7 +147,7 @@ def test_a_kill_in_the_middle_of_a_turn(address: str, processes: ChildProcesses,
 
 
 @pytest.mark.promise("W8")
-def test_a_restart_asks_no_model(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+def test_a_restart_does_not_call_the_model(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     story = Story(processes, address, tmp_path / "calls")
     assert not story.go_on(TURNS)
     asked = story.end()
@@ -158,9 +160,7 @@ def test_a_restart_asks_no_model(address: str, processes: ChildProcesses, tmp_pa
 
 
 @pytest.mark.promise("W1", "W8", "J5")
-def test_processes_that_compact_at_the_same_moment_agree(
-    address: str, processes: ChildProcesses, tmp_path: Path
-) -> None:
+def test_processes_that_compact_concurrently_agree(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     with duramen.open(address) as dm:
         for name in ("one", "two", "three"):
             drafts = [Draft("talk.message", {"role": "user", "content": f"Message {n} of {name}."}) for n in range(60)]
@@ -184,7 +184,7 @@ def test_processes_that_compact_at_the_same_moment_agree(
 
 @pytest.mark.promise("W8", "J5")
 @pytest.mark.parametrize("visit", range(3))
-def test_a_neighbour_that_compacts_in_between_is_noticed(tmp_path: Path, visit: int) -> None:
+def test_a_concurrent_compaction_by_another_handle_is_detected(tmp_path: Path, visit: int) -> None:
     path, window = tmp_path / "agent.db", Window(**SMALL)
     with duramen.open(path, window=window) as dm, duramen.open(path, window=window) as neighbour:
         session = dm.session("s")

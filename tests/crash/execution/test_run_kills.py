@@ -68,7 +68,7 @@ def test_an_outcome_is_committed_before_the_code_continues(tmp_path: Path) -> No
         assert dm.run(look, id="r") == ["step.started", "step.done"]
 
 
-def test_an_outcome_that_nothing_follows_is_synced_within_moments(tmp_path: Path) -> None:
+def test_the_last_outcome_is_synced_within_half_a_second(tmp_path: Path) -> None:
     synced: list[float] = []
 
     @duramen.step

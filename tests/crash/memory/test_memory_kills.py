@@ -41,7 +41,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.promise("X11", "S10")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS, *STEP_POINTS), indirect=["address"])
-def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(
+def test_a_memory_exists_once_if_and_only_if_its_step_is_done(
     address: str, processes: ChildProcesses, point: str
 ) -> None:
     expected = {text for n in range(2) for text in (f"note {n}", f"note {n} once more")} | {"all notes are taken"}
@@ -107,7 +107,7 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 
 @pytest.mark.promise("J2", "S4")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS), indirect=["address"])
-def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
+def test_a_kill_while_remembering_stores_all_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     for visit in (1, 3, 6):
         before = _said(address)
         child = processes.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
@@ -133,7 +133,7 @@ def _said(address: str) -> int:
 @pytest.mark.parametrize(
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
-def test_vectors_follow_whatever_was_killed(address: str, processes: ChildProcesses, point: str) -> None:
+def test_missing_vectors_are_made_after_a_kill(address: str, processes: ChildProcesses, point: str) -> None:
     child = processes.start("memory_handles:remember_all", crash=(point, 2), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
@@ -183,7 +183,7 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, processes: 
 
 
 @pytest.mark.promise("G3")
-def test_what_is_said_while_it_is_forgotten_leaves_nothing(
+def test_a_memory_repeated_while_it_is_forgotten_leaves_no_trace(
     address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     with open_memory(address, embedder="none") as dm:
@@ -213,7 +213,9 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(
 
 
 @pytest.mark.promise("G3")
-def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+def test_recall_omits_memories_forgotten_by_another_process(
+    address: str, processes: ChildProcesses, tmp_path: Path
+) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
     with open_memory(address) as dm:
         ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
@@ -236,7 +238,7 @@ def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: Chil
 
 
 @pytest.mark.promise("S4")
-def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: str) -> None:
+def test_concurrent_remember_and_recall_lose_and_duplicate_nothing(any_address: str) -> None:
     chance, faults = random.Random(1), list[BaseException]()
     with open_memory(any_address) as dm:
 
@@ -265,7 +267,7 @@ def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: s
 
 
 @pytest.mark.promise("G3")
-def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) -> None:
+def test_erasing_a_subject_while_vectors_are_made_leaves_no_vector(any_address: str) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def slow(texts: list[str]) -> list[list[float]]:
@@ -290,7 +292,7 @@ def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) ->
         assert dm.verify().ok
 
 
-def test_a_handle_closed_while_vectors_are_made_ends_soon(any_address: str) -> None:
+def test_closing_a_handle_while_vectors_are_made_is_quick(any_address: str) -> None:
     begun = threading.Event()
 
     def slow(texts: list[str]) -> list[list[float]]:

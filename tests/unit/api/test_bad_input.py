@@ -82,7 +82,7 @@ def refused(kind: type[errors.DuramenError], work: Callable[[], Any]) -> errors.
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 513, 5, None, b"bytes", ["s"], "\ud800", "a\udfff"], ids=repr)
-def test_names_that_cannot_be(dm: Duramen, name: Any) -> None:
+def test_invalid_names_are_refused(dm: Duramen, name: Any) -> None:
     session = dm.session("s")
     refused(InvalidInput, lambda: dm.session(name))
     refused(InvalidInput, lambda: session.fork(name))
@@ -97,7 +97,7 @@ def test_names_that_cannot_be(dm: Duramen, name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 512, " ", "../etc", "ä ü 🦀", "'; DROP TABLE", "%s", "a\nb"], ids=repr)
-def test_names_that_can_be(dm: Duramen, name: str) -> None:
+def test_unusual_names_are_accepted(dm: Duramen, name: str) -> None:
     event = dm.session(name).append(name, name, actor=name, key=name, subject=name, cause=f"{name[:500]}#1")
     assert list(dm.session(name).events()) == [event]
     assert name in [row.session for row in dm.sessions()]
@@ -106,12 +106,12 @@ def test_names_that_can_be(dm: Duramen, name: str) -> None:
 @pytest.mark.parametrize(
     "cause", [0, -1, True, 1.5, "x", "#1", "a#", "a#x", b"a#1", [1], 2**63, 2**64, 2**200], ids=repr
 )
-def test_causes_that_cannot_be(dm: Duramen, cause: Any) -> None:
+def test_invalid_causes_are_refused(dm: Duramen, cause: Any) -> None:
     refused(InvalidInput, lambda: dm.session("s").append("note", 1, cause=cause))
 
 
 @pytest.mark.parametrize("position", [-1, True, 1.0, "1", b"1"], ids=repr)
-def test_positions_that_cannot_be(dm: Duramen, position: Any) -> None:
+def test_invalid_positions_are_refused(dm: Duramen, position: Any) -> None:
     session = dm.session("s")
     refused(InvalidInput, lambda: session.append("note", 1, expected=position))
     refused(InvalidInput, lambda: session.append("note", 1, fence=position))
@@ -122,7 +122,7 @@ def test_positions_that_cannot_be(dm: Duramen, position: Any) -> None:
     refused(InvalidInput, lambda: list(session.follow(position, timeout=0.01)))
 
 
-def test_positions_beyond_the_end(dm: Duramen) -> None:
+def test_positions_beyond_the_end_are_refused_or_empty(dm: Duramen) -> None:
     session = dm.session("s")
     refused(errors.PositionConflict, lambda: session.append("note", 1, expected=2**70))
     refused(errors.LeaseLost, lambda: session.append("note", 1, fence=2**70))
@@ -143,21 +143,21 @@ def test_an_unknown_option_of_append_is_named(dm: Duramen) -> None:
 
 
 @pytest.mark.parametrize("types", [5, [["note"]], [5], b"note"], ids=repr)
-def test_types_that_cannot_be(any_store: Duramen, types: Any) -> None:
+def test_invalid_event_types_are_refused(any_store: Duramen, types: Any) -> None:
     refused(InvalidInput, lambda: list(any_store.session("s").events(types=types)))
 
 
 @pytest.mark.parametrize("seconds", ["x", float("nan"), float("inf"), 1e300, None], ids=repr)
-def test_leases_that_cannot_be(any_store: Duramen, seconds: Any) -> None:
+def test_invalid_lease_durations_are_refused(any_store: Duramen, seconds: Any) -> None:
     refused(InvalidInput, lambda: any_store.session("s").lease("worker", seconds=seconds))
 
 
 @pytest.mark.parametrize("drafts", [[], ["note"], [Draft("good"), None], "note", None], ids=repr)
-def test_batches_that_cannot_be(any_store: Duramen, drafts: Any) -> None:
+def test_invalid_batches_are_refused(any_store: Duramen, drafts: Any) -> None:
     refused(InvalidInput, lambda: any_store.session("s").append_all(drafts))
 
 
-def test_a_misspelt_option_is_not_ignored(any_store: Duramen) -> None:
+def test_misspelt_options_are_refused(any_store: Duramen) -> None:
     for call in (
         lambda: list(any_store.session("s").events(typs="other")),
         lambda: list(any_store.session("s").pages(from_=3)),
@@ -168,7 +168,7 @@ def test_a_misspelt_option_is_not_ignored(any_store: Duramen) -> None:
 
 
 @pytest.mark.promise("J7")
-def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(dm: Duramen) -> None:
+def test_a_reused_key_returns_the_first_events_or_is_refused(dm: Duramen) -> None:
     session = dm.session("t")
     first = session.append_all([Draft("note", 1), Draft("note", 2)], key="k")
     for size in (1, 3):
@@ -186,7 +186,7 @@ def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(dm: Durame
 
 
 @pytest.mark.promise("J7")
-def test_a_batch_that_a_fork_cut_in_two_is_no_damage(dm: Duramen) -> None:
+def test_a_batch_split_by_a_fork_is_not_reported_as_damage(dm: Duramen) -> None:
     parent = dm.session("parent")
     parent.append_all([Draft("note", n) for n in range(5)], key="batch")
     fork = parent.fork("fork", at=3)
@@ -200,7 +200,7 @@ def test_a_batch_that_a_fork_cut_in_two_is_no_damage(dm: Duramen) -> None:
 
 
 @pytest.mark.parametrize("outlet", ["", "a\0b", "\ud800", 5], ids=repr)
-def test_an_outlet_needs_a_name(any_store: Duramen, outlet: Any) -> None:
+def test_an_outlet_needs_a_valid_name(any_store: Duramen, outlet: Any) -> None:
     class Nameless:
         name = outlet
 
@@ -211,7 +211,7 @@ def test_an_outlet_needs_a_name(any_store: Duramen, outlet: Any) -> None:
 
 
 @pytest.mark.promise("J5")
-def test_a_payload_over_the_limit(tmp_path: Path) -> None:
+def test_payloads_over_the_limit_are_refused(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", max_payload=1_000) as dm:
         dm.session("s").append("note", "x" * 900)
         for data in ("x" * 1_001, b"x" * 20_000, ["x" * 100] * 11, {"a": "x" * 20_000, "b": "y" * 20_000}):
@@ -227,7 +227,7 @@ def test_a_payload_over_the_limit(tmp_path: Path) -> None:
 # -- settings and addresses
 
 
-def test_an_unknown_setting_names_the_known_ones() -> None:
+def test_an_unknown_setting_is_refused_with_the_valid_ones() -> None:
     error = refused(InvalidInput, lambda: duramen.open("memory:", keys=b"x"))
     assert "'keys'" in error.message
     assert "key," in error.hint
@@ -238,7 +238,7 @@ def test_an_unknown_setting_names_the_known_ones() -> None:
     [{"timeout": "soon"}, {"timeout": -1}, {"max_payload": "1"}, {"blob_above": None}, {"pool_size": "many"}],
     ids=repr,
 )
-def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
+def test_settings_of_the_wrong_type_are_refused(tmp_path: Path, settings: Any) -> None:
     with pytest.raises(InvalidInput):
         duramen.open(tmp_path / "agent.db", **settings)
 
@@ -252,7 +252,9 @@ def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
     ],
     ids=repr,
 )
-def test_an_address_that_leads_nowhere(address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_addresses_are_refused_without_showing_passwords(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     error = refused(InvalidInput, lambda: duramen.open(address, timeout=1))
     assert "hunt" not in str(error), "a password is not for error messages"
@@ -301,7 +303,9 @@ def foreign_with_our_table(path: Path) -> None:
     ],
     ids=["directory", "text", "noise", "other program", "name taken"],
 )
-def test_what_is_no_store_is_left_as_it_was(tmp_path: Path, make: Callable[[Path], Any], readonly: bool) -> None:
+def test_files_that_are_not_stores_are_refused_unchanged(
+    tmp_path: Path, make: Callable[[Path], Any], readonly: bool
+) -> None:
     path = tmp_path / "thing"
     make(path)
     before = digest(tmp_path) if path.is_file() else {}
@@ -309,13 +313,13 @@ def test_what_is_no_store_is_left_as_it_was(tmp_path: Path, make: Callable[[Path
     assert (digest(tmp_path) if path.is_file() else {}) == before, "not a byte of somebody else's file changed"
 
 
-def test_a_missing_folder_and_a_missing_file(tmp_path: Path) -> None:
+def test_missing_folders_and_files_are_reported(tmp_path: Path) -> None:
     refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "no" / "such" / "agent.db"))
     refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "agent.db", readonly=True))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
+def test_a_readonly_handle_reads_and_refuses_writes(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
         dm.session("s").append("note", "before")
@@ -351,7 +355,7 @@ with duramen.open(sys.argv[1], readonly=True) as dm:
 
 
 @pytest.mark.parametrize("folder_mode", [0o777, 0o555], ids=["in a writable folder", "in a read-only folder"])
-def test_a_file_that_may_only_be_read(tmp_path: Path, folder_mode: int) -> None:
+def test_a_file_without_write_permission_can_be_read(tmp_path: Path, folder_mode: int) -> None:
     folder = Path(tempfile.mkdtemp())  # one that anybody may enter
     path = folder / "agent.db"
     try:
@@ -384,7 +388,9 @@ def disk() -> Iterator[PowerLossDisk]:
         ("xSync", "ioerr", errors.StoreUnavailable),
     ],
 )
-def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int) -> None:
+def test_a_full_or_failing_disk_loses_no_stored_event(
+    disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int
+) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
     dm = Duramen(AsyncDuramen(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
     session = dm.session("s")
@@ -404,7 +410,7 @@ def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind
     dm.close()
 
 
-def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
+def test_a_full_disk_while_opening_is_reported(disk: PowerLossDisk) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
     disk.fail("xWrite", "full", after=1)
     refused(errors.StoreFull, lambda: SqliteStore(settings, Blocking()))
@@ -417,7 +423,7 @@ def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
 # -- servers
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_an_unreachable_server_is_reported_without_the_password() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     error = refused(
@@ -427,7 +433,7 @@ def test_a_server_that_is_not_there() -> None:
     refused(errors.StoreUnavailable, lambda: duramen.open("postgresql://ada@no-such-host.invalid/x", timeout=1))
 
 
-def test_a_database_that_is_not_there(postgres_server: PostgresServer) -> None:
+def test_a_missing_database_is_reported(postgres_server: PostgresServer) -> None:
     url = postgres_server.url.rsplit("/", 1)[0]
     error = refused(errors.StoreUnavailable, lambda: duramen.open(f"{url}/nowhere", timeout=1))
     assert '"nowhere" does not exist' in error.message
@@ -451,14 +457,14 @@ def guarded_url(postgres_server: PostgresServer) -> Iterator[str]:
         connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_password_and_a_user_without_rights(guarded_url: str) -> None:
+def test_a_wrong_password_and_missing_privileges_are_reported(guarded_url: str) -> None:
     error = refused(errors.StoreUnavailable, lambda: duramen.open(guarded_url.format("hunter2"), timeout=1))
     assert "password" in error.hint
     assert "hunter2" not in str(error)
     refused(errors.StoreReadOnly, lambda: duramen.open(guarded_url.format("right"), timeout=1))
 
 
-def test_readonly_on_postgres(empty_postgres_url: str) -> None:
+def test_a_readonly_postgres_handle_refuses_writes(empty_postgres_url: str) -> None:
     refused(errors.NotAStore, lambda: duramen.open(empty_postgres_url, readonly=True))
     with duramen.open(empty_postgres_url) as dm:
         dm.session("s").append("note", 1)
@@ -529,7 +535,7 @@ def test_a_store_of_the_first_format_is_migrated(address: str, tmp_path: Path) -
 
 
 @pytest.mark.promise("J16")
-def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> None:
+def test_a_new_store_gets_all_migrations(address: str, tmp_path: Path) -> None:
     assert migrated(address, tmp_path / "migrations") == []
     set_version(address, 1)
     with duramen.open(address) as dm:
@@ -538,7 +544,7 @@ def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> 
 
 
 @pytest.mark.promise("J16")
-def test_a_migration_that_fails_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", 1)
     with monkeypatch.context() as then:

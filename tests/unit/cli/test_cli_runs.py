@@ -182,7 +182,7 @@ ME = f"cli:{getpass.getuser()}"
 # -- looking
 
 
-def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) -> None:
+def test_help_lists_writing_commands_and_imports_little(tmp_path: Path) -> None:
     alone, group, bare = run_each([], ["run", "--help"], ["run"], cwd=tmp_path)
     flat = " ".join(alone.out.split())
     writing = (
@@ -200,7 +200,7 @@ def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) ->
     assert subprocess.run([sys.executable, "-c", code], timeout=30, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def test_runs_are_listed_and_chosen(parked: Path) -> None:
+def test_runs_are_listed_and_filtered(parked: Path) -> None:
     table, waits, both, queue, children, task, two = run_each(
         ["runs"],
         ["runs", "--json", "--status", "waiting"],
@@ -232,7 +232,7 @@ def test_runs_are_listed_and_chosen(parked: Path) -> None:
     assert created <= task.lines[0]["started"] <= task.lines[0]["ended"]
 
 
-def test_lists_without_runs_and_nonsense(parked: Path) -> None:
+def test_empty_lists_and_invalid_filters_are_explained(parked: Path) -> None:
     nobody, nothing, status, timeout = run_each(
         ["runs", "-w", "nobody"],
         ["runs", "--task", "none"],
@@ -255,7 +255,7 @@ def _until(stream: IO[str], wanted: str) -> str:
     raise AssertionError(f"{wanted!r} never came")
 
 
-def test_watching_shows_changes_until_interrupted(waiting: Path) -> None:
+def test_watch_shows_changes_until_interrupted(waiting: Path) -> None:
     with running("runs", "--watch", "--json", cwd=waiting) as lines, running("runs", "--watch", cwd=waiting) as tables:
         assert lines.stdout is not None
         assert tables.stdout is not None
@@ -273,7 +273,7 @@ def test_watching_shows_changes_until_interrupted(waiting: Path) -> None:
             assert (process.returncode, errors) == (0, "")
 
 
-def test_watching_redraws_a_terminal_and_ends_in_time(parked: Path) -> None:
+def test_watch_redraws_a_terminal_until_its_timeout(parked: Path) -> None:
     ours, theirs = os.openpty()
     command = [*COMMAND, "runs", "--watch", "--timeout", "0.7", "--status", "waiting"]
     done = subprocess.run(command, stdout=theirs, cwd=parked, env=environment(TERM="xterm"), timeout=30)
@@ -286,7 +286,7 @@ def test_watching_redraws_a_terminal_and_ends_in_time(parked: Path) -> None:
     assert "2 runs at" in seen
 
 
-def test_a_run_is_shown_from_its_question_back_to_its_first_intent(parked: Path) -> None:
+def test_show_prints_the_question_input_and_steps_of_a_run(parked: Path) -> None:
     ran = run("run", "show", "trip-1", cwd=parked)
     assert ran.code == 0
     assert ran.out.replace("\n", "").isprintable()
@@ -303,7 +303,7 @@ def test_a_run_is_shown_from_its_question_back_to_its_first_intent(parked: Path)
     assert "attempt 1: Gateway: later \\u001b[31m" in ran.out
 
 
-def test_a_run_as_json_says_everything(parked: Path) -> None:
+def test_show_json_has_every_detail_of_a_run(parked: Path) -> None:
     trip, broken, family = shown(parked, "trip-1"), shown(parked, "broken-1"), shown(parked, "family-1")
     assert (trip["status"], trip["args"], trip["kwargs"]) == ("waiting", ["NYC"], {})
     asked = {"step": "@ask#1", "question": "Book BA 117?", "payload": {"price": 412.5}, "answered": False}
@@ -325,7 +325,7 @@ def test_a_run_as_json_says_everything(parked: Path) -> None:
     assert "ValueError: no [red]luck[/red] \\u001b[2J" in failed.out
 
 
-def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
+def test_show_finds_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
     @duramen.step
     def one(value: int) -> int:
         return value
@@ -346,7 +346,7 @@ def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
     assert "session     shared" in run("run", "show", "run 2", cwd=tmp_path).out
 
 
-def test_looking_at_runs_changes_nothing(parked: Path) -> None:
+def test_reading_commands_do_not_change_runs(parked: Path) -> None:
     def digest() -> str:
         return hashlib.sha256((parked / "duramen.db").read_bytes()).hexdigest()
 
@@ -361,7 +361,7 @@ def test_looking_at_runs_changes_nothing(parked: Path) -> None:
 # -- doubt, answers, signals
 
 
-def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
+def test_doubt_is_shown_and_can_be_settled(doubtful: Path) -> None:
     before = run("run", "show", KILLED, cwd=doubtful)
     assert "in doubt    charge#1: it may have happened" in before.out
     assert "the process that executed it ended inside it" in before.out
@@ -383,7 +383,7 @@ def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
     assert "the task is called" in resumed.err  # its own output stays out of the result's way
 
 
-def test_a_verdict_may_be_to_try_again_or_to_abort(doubtful: Path, tmp_path: Path) -> None:
+def test_doubt_can_be_settled_with_retry_or_abort(doubtful: Path, tmp_path: Path) -> None:
     again = Path(shutil.copytree(doubtful, tmp_path / "again"))
     assert run("run", "settle", KILLED, "retry", cwd=again).code == 0
     assert run("run", "resume", KILLED, "-t", "trips", cwd=again).lines[0]["paid"] == "paid 412.5"
@@ -392,7 +392,7 @@ def test_a_verdict_may_be_to_try_again_or_to_abort(doubtful: Path, tmp_path: Pat
     assert shown(doubtful, KILLED)["status"] == "failed"
 
 
-def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
+def test_invalid_verdicts_are_refused(doubtful: Path) -> None:
     verdict, value, broken, step, certain, ended, nobody = run_each(
         ["run", "settle", KILLED, "perhaps"],
         ["run", "settle", KILLED, "retry", "--value", "1"],
@@ -412,7 +412,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
     refused(nobody, "there is no run 'nobody'", "duramen runs")
 
 
-def test_a_question_is_answered(waiting: Path) -> None:
+def test_a_question_can_be_answered(waiting: Path) -> None:
     answered, asked = run_each(["run", "answer", "trip-1", "true"], ["run", "show", "trip-1"], cwd=waiting)
     assert (answered.code, answered.err) == (0, "")
     assert f"true by {ME}, to be received" in asked.out
@@ -425,7 +425,7 @@ def test_a_question_is_answered(waiting: Path) -> None:
     ]
 
 
-def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
+def test_one_of_several_questions_can_be_answered(tmp_path: Path) -> None:
     @duramen.task
     async def both() -> list[object]:
         return await asyncio.gather(duramen.ask("one?"), duramen.ask("two \x1b[2J?"))
@@ -447,7 +447,7 @@ def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
         assert dm.resume("both", both) == [1, -5]
 
 
-def test_what_was_erased_is_shown_as_such(tmp_path: Path) -> None:
+def test_erased_input_is_shown_as_erased(tmp_path: Path) -> None:
     @duramen.task
     def about(name: str) -> object:
         return duramen.receive("go")
@@ -462,7 +462,7 @@ def test_what_was_erased_is_shown_as_such(tmp_path: Path) -> None:
     assert (lines.lines[0]["args"], lines.lines[0]["signals"]) == (None, [])
 
 
-def test_wrong_answers_are_refused(parked: Path) -> None:
+def test_invalid_answers_are_refused(parked: Path) -> None:
     text, constant, deep, number, ended, nobody = run_each(
         ["run", "answer", "trip-1", "yes"],
         ["run", "answer", "trip-1", "NaN"],
@@ -501,7 +501,7 @@ def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
 # -- cancelling, forking, resuming, replaying
 
 
-def test_cancelling(waiting: Path) -> None:
+def test_cancel_reports_whether_the_run_has_ended(waiting: Path) -> None:
     at_once, later, ended, nobody = run_each(
         ["run", "cancel", "mail-1", "--reason", "no mail today"],
         ["run", "cancel", "trip-1"],
@@ -520,7 +520,7 @@ def test_cancelling(waiting: Path) -> None:
     assert shown(waiting, "trip-1")["status"] == "cancelled"
 
 
-def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
+def test_a_fork_continues_independently(doubtful: Path) -> None:
     forked, again, before, beyond, nobody = run_each(
         ["run", "fork", KILLED, "other", "--at", "7"],
         ["run", "fork", KILLED, "other"],
@@ -542,7 +542,7 @@ def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
     assert [step["step"] for step in other["steps"]] == ["search#1", "price#1", "@ask#1"]  # type: ignore[attr-defined]
 
 
-def test_a_run_that_cannot_be_resumed_says_why(waiting: Path) -> None:
+def test_resume_explains_why_a_run_cannot_continue(waiting: Path) -> None:
     needs = run("run", "resume", "mail-1", "--tasks", "trips", cwd=waiting)
     refused(needs, "signal 'mail'", "duramen signal mail-1 mail", code=3)
     failed = run("run", "resume", "broken-1", "--tasks", "trips", cwd=waiting)
@@ -556,7 +556,7 @@ def test_a_run_that_cannot_be_resumed_says_why(waiting: Path) -> None:
     assert run("run", "resume", "mail-1", cwd=waiting).code == 2
 
 
-def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
+def test_replay_prints_the_result_without_executing_steps(waiting: Path) -> None:
     with duramen.open(waiting / "duramen.db", keep_unknown=True) as dm:
         dm.answer("trip-1", True)
     assert run("run", "resume", "trip-1", "-t", "trips", cwd=waiting).code == 0
@@ -579,7 +579,7 @@ def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
     refused(nobody, "there is no run 'nobody'")
 
 
-def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
+def test_replay_prints_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
     odd = "import duramen\n@duramen.task\ndef odd():\n    return {}\n"
     (tmp_path / "odd.py").write_text(odd.format(1))
     make = "import duramen, odd\nduramen.open('duramen.db').run(odd.odd, id='odd')"
@@ -609,7 +609,7 @@ def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
         ("needing", "importing 'needing' failed with ModuleNotFoundError", "try it alone"),
     ],
 )
-def test_what_cannot_be_imported_is_said(parked: Path, place: str, says: str, hints: str) -> None:
+def test_import_failures_are_explained(parked: Path, place: str, says: str, hints: str) -> None:
     (parked / "raising.py").write_text("1 / 0\n")
     (parked / "leaving.py").write_text("raise SystemExit(0)\n")
     (parked / "needing.py").write_text("import not_installed_anywhere\n")
@@ -620,14 +620,14 @@ def test_what_cannot_be_imported_is_said(parked: Path, place: str, says: str, hi
 # -- working
 
 
-def test_a_worker_does_what_is_due(waiting: Path) -> None:
+def test_a_worker_executes_runs_that_are_due(waiting: Path) -> None:
     ran = run("worker", "trips", "--until-idle", cwd=waiting)
     assert ran.code == 0
     assert "Working on tasks trip, mail, nap, broken, child, family (version 2), slow, count; queues limited" in ran.err
     assert shown(waiting, "count-1")["result"] == 3
 
 
-def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
+def test_a_worker_serves_only_the_named_tasks_and_queues(waiting: Path) -> None:
     one = run("worker", "trips:count", "trips:mail", "--until-idle", cwd=waiting)
     assert (one.code, "Working on tasks count, mail.\n" in one.err) == (0, True)
     assert shown(waiting, "count-1")["status"] == "queued"  # nobody serves its queue
@@ -639,7 +639,7 @@ def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_ends_what_is_under_way(waiting: Path, number: signal.Signals) -> None:
+def test_a_signalled_worker_finishes_its_current_run(waiting: Path, number: signal.Signals) -> None:
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", "-c", "1", cwd=waiting) as process:
             assert process.stderr is not None
@@ -657,7 +657,7 @@ def test_a_worker_ends_what_is_under_way(waiting: Path, number: signal.Signals) 
 START_SLOW = "import duramen, trips\nduramen.open('duramen.db').start(trips.slow, id='slow-1')"
 
 
-def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(waiting: Path) -> None:
+def test_a_second_interrupt_stops_at_once_and_the_run_resumes_later(waiting: Path) -> None:
     subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", cwd=waiting) as process:
@@ -672,7 +672,7 @@ def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(waiting: Pa
     assert shown(waiting, "slow-1")["result"] == "slept"
 
 
-def test_a_worker_tells_of_failures_and_serves_schedules(waiting: Path) -> None:
+def test_a_worker_reports_failures_and_serves_schedules(waiting: Path) -> None:
     start = "import duramen, trips\nduramen.open('duramen.db').start(trips.broken, 'bad \\x1b[2J', id='broken-2')"
     subprocess.run([sys.executable, "-c", start], cwd=waiting, check=True)
     with running("worker", "trips:TICKING", "trips:broken", cwd=waiting) as process:
@@ -704,7 +704,7 @@ def _wait_for(dm: duramen.Duramen, name: str, status: str) -> None:
 # -- stores
 
 
-def test_writing_commands_make_no_store(tmp_path: Path) -> None:
+def test_commands_on_runs_do_not_create_a_store(tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
     (tmp_path / "junk.db").write_text("this is not a database " * 200)
     (tmp_path / "empty.db").touch()
@@ -731,7 +731,7 @@ def test_writing_commands_make_no_store(tmp_path: Path) -> None:
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_runs_in_postgres_are_served_the_same_way(empty_postgres_url: str, tmp_path: Path) -> None:
+def test_run_commands_work_on_postgres(empty_postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
     start = "import duramen, sys, trips\nduramen.open(sys.argv[1]).start(trips.mail, id='mail-1')"
     empty = run("run", "cancel", "mail-1", cwd=tmp_path, DURAMEN_STORE=empty_postgres_url)

@@ -33,7 +33,7 @@ def looped(tmp_path: Path) -> Callable[[Callable[[AsyncDuramen], Awaitable[Any]]
 Looped = Callable[[Callable[[AsyncDuramen], Awaitable[Any]]], Any]
 
 
-def test_plain_and_async_steps_side_by_side(looped: Looped) -> None:
+def test_plain_and_async_steps_mix_in_concurrent_branches(looped: Looped) -> None:
     @duramen.step
     def plain(number: int) -> int:
         return number
@@ -54,7 +54,7 @@ def test_plain_and_async_steps_side_by_side(looped: Looped) -> None:
 
 
 @pytest.mark.promise("X23")
-def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, effects: SideEffects) -> None:
+def test_cancelling_an_async_run_undoes_its_steps_in_reverse(looped: Looped, effects: SideEffects) -> None:
     @duramen.step(undo=lambda value: effects.do(f"undo {value}"))
     async def act(number: int) -> int:
         await asyncio.sleep(0.01)
@@ -82,7 +82,7 @@ def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, effects: Si
 
 
 @pytest.mark.promise("X3")
-def test_what_another_process_did_between_start_and_claim_is_not_done_again(
+def test_steps_of_another_process_between_start_and_claim_are_not_repeated(
     tmp_path: Path, effects: SideEffects
 ) -> None:
     @duramen.step
@@ -110,7 +110,7 @@ def test_what_another_process_did_between_start_and_claim_is_not_done_again(
     assert effects.times("charge") == 1
 
 
-def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, effects: SideEffects) -> None:
+def test_an_inline_child_does_not_renumber_later_branches(looped: Looped, effects: SideEffects) -> None:
     @duramen.step
     async def inner() -> None:
         await asyncio.sleep(0.05)
@@ -214,7 +214,7 @@ def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, effec
 
 
 @pytest.mark.promise("X23")
-def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, effects: SideEffects) -> None:
+def test_a_slower_branch_is_undone_after_a_restart(looped: Looped, effects: SideEffects) -> None:
     def refund(value: str) -> None:
         effects.do("refund")
 
@@ -249,7 +249,7 @@ def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, e
     assert [what for what, _ in effects.done] == ["charge", "refund"]
 
 
-def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(looped: Looped) -> None:
+def test_a_run_whose_caller_timed_out_stays_owned_until_its_step_ends(looped: Looped) -> None:
     calls: list[float] = []
 
     @duramen.step
@@ -273,7 +273,7 @@ def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(loop
 
 
 @pytest.mark.parametrize("how", ["finally", "wrapped", "swallowed"])
-def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, effects: SideEffects, how: str) -> None:
+def test_a_wait_survives_task_code_that_catches_or_wraps_it(dm: Duramen, effects: SideEffects, how: str) -> None:
     @duramen.step(undo=lambda value: effects.do("undo"))
     def charge() -> str:
         return effects.do("charge")
@@ -307,7 +307,7 @@ def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, effect
     assert effects.times("undo") == 1
 
 
-def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
+def test_a_task_that_raises_cancelled_error_fails(looped: Looped) -> None:
     @duramen.task
     async def job() -> None:
         helper = asyncio.create_task(asyncio.sleep(10))
@@ -322,7 +322,7 @@ def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
     assert looped(body) is RunStatus.FAILED
 
 
-def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_run_killed_while_undoing_ends_as_failed(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(undo=lambda value: effects.do("undo a"))
     def a() -> str:
         return effects.do("a")
@@ -346,7 +346,7 @@ def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, 
     assert [what for what, _ in effects.done] == ["a", "b", "undo a"]
 
 
-def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffects) -> None:
+def test_a_branch_continues_while_another_waits(looped: Looped, effects: SideEffects) -> None:
     @duramen.step
     async def work() -> str:
         return effects.do("work")
@@ -374,7 +374,7 @@ def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffec
 
 
 @pytest.mark.parametrize("end", ["returns", "fails"])
-def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, end: str) -> None:
+def test_a_task_can_end_while_one_of_its_branches_waits(looped: Looped, end: str) -> None:
     async def waits() -> Any:
         return await duramen.receive("never")
 
@@ -402,7 +402,7 @@ def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, e
     assert looped(body) is (RunStatus.DONE if end == "returns" else RunStatus.FAILED)
 
 
-def test_tasks_nest_deeper_than_an_id_is_long(dm: Duramen) -> None:
+def test_tasks_can_nest_40_levels_deep(dm: Duramen) -> None:
     @duramen.task
     def explore_a_folder(depth: int) -> int:
         return 0 if depth == 0 else 1 + explore_a_folder(depth - 1)
@@ -410,7 +410,7 @@ def test_tasks_nest_deeper_than_an_id_is_long(dm: Duramen) -> None:
     assert dm.run(explore_a_folder, 40, id="r") == 40
 
 
-def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: SideEffects) -> None:
+def test_step_keys_may_contain_numbers_and_change_order(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
@@ -431,7 +431,7 @@ def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: 
     assert len(effects.done) == 2
 
 
-def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen, effects: SideEffects) -> None:
+def test_outcomes_are_stored_when_the_task_raises_keyboard_interrupt(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act() -> str:
         return effects.do("act")
@@ -450,7 +450,7 @@ def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen
     assert effects.times("act") == 1
 
 
-def test_a_blocking_wait_for_a_sleeping_run_does_not_execute_it_again_and_again(tmp_path: Path) -> None:
+def test_a_blocking_call_executes_a_sleeping_run_only_when_it_wakes(tmp_path: Path) -> None:
     @duramen.task
     def nap() -> str:
         duramen.sleep(2.5)
@@ -462,7 +462,7 @@ def test_a_blocking_wait_for_a_sleeping_run_does_not_execute_it_again_and_again(
         assert [event.type for event in dm.session("r").events()].count("run.parked") == 1
 
 
-def test_ids_of_duramens_own_sessions_are_refused(dm: Duramen) -> None:
+def test_reserved_session_names_are_refused_as_run_ids(dm: Duramen) -> None:
     @duramen.task
     def job() -> int:
         return 1

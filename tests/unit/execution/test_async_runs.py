@@ -82,7 +82,7 @@ async def three_at_once() -> list[str]:
 
 
 @pytest.mark.promise("X2", "X3")
-def test_gathered_steps_overlap_and_are_replayed_in_their_places() -> None:
+def test_gathered_steps_run_concurrently_and_replay_in_order() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
         assert await dm.replay("r") == ["<a>", "<b>", "<c>"]
@@ -98,7 +98,7 @@ async def one_branch_waits() -> list[Any]:
 
 
 @pytest.mark.promise("X3", "X15")
-def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
+def test_outcomes_of_other_branches_are_stored_while_one_waits() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked, match="signal 'go'"):
             await dm.run(one_branch_waits, id="r")
@@ -112,7 +112,7 @@ def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
 
 
 @pytest.mark.promise("X3", "X15")
-def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept_on_the_blocking_handle() -> None:
+def test_outcomes_of_other_branches_are_stored_on_the_blocking_handle() -> None:
     with blocking() as dm:
         with pytest.raises(RunParked, match="signal 'go'"):
             dm.run(one_branch_waits, id="r")
@@ -132,7 +132,7 @@ async def grouped() -> list[Any]:
 
 @pytest.mark.promise("X3", "X15")
 @pytest.mark.parametrize("served", [False, True])
-def test_a_task_group_can_wait_like_a_gather(served: bool) -> None:
+def test_a_task_group_can_wait_like_gather(served: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(grouped, id="r")
         if served:
@@ -158,7 +158,7 @@ async def works_while_it_waits() -> list[Any]:
 
 
 @pytest.mark.promise("X15")
-def test_the_other_branches_get_on_while_one_waits() -> None:
+def test_other_branches_continue_while_one_waits() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
             await dm.run(works_while_it_waits, id="r")
@@ -181,7 +181,7 @@ async def two_pipelines(slow: float, fast: float) -> list[Any]:
 
 
 @pytest.mark.promise("X2", "X3", "X20")
-def test_a_branch_gets_its_own_results_back_however_fast_the_others_were() -> None:
+def test_replay_gives_each_branch_its_own_results_at_any_speed() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(two_pipelines, 0.05, 0.0, id="r")
         with pytest.raises(RunParked):
@@ -207,7 +207,7 @@ async def one_branch_fails() -> str:
 
 
 @pytest.mark.promise("X3")
-def test_a_branch_that_fails_and_is_caught_leaves_the_others_their_outcomes() -> None:
+def test_a_caught_branch_failure_does_not_discard_other_outcomes() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
             await dm.run(one_branch_fails, id="r")
@@ -245,7 +245,7 @@ async def sleeps_side_by_side() -> str:
 
 
 @pytest.mark.promise("X14")
-def test_sleeps_side_by_side_end_each_at_its_own_time() -> None:
+def test_concurrent_sleeps_end_at_their_own_times() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(sleeps_side_by_side, id="r")
         for seconds, expected in ((9, {}), (2, {"fetch a": 1}), (8, {"fetch a": 1}), (2, {"fetch a": 1, "fetch b": 1})):
@@ -272,7 +272,7 @@ async def cancels_its_step() -> str:
 
 @pytest.mark.promise("X4")
 @pytest.mark.parametrize("suspension_allowed", [True, False])
-def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(suspension_allowed: bool) -> None:
+def test_cancelling_a_step_from_task_code_is_refused_with_a_hint(suspension_allowed: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match=r"code cancelled step.*\n.*timeout="):
             await dm.run(cancels_its_step, id="r")
@@ -314,7 +314,7 @@ async def with_timeouts() -> list[str]:
 
 
 @pytest.mark.promise("X12")
-def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
+def test_a_timed_out_step_is_retried_later() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(with_timeouts, id="r")
         for _ in range(3):
@@ -327,7 +327,7 @@ def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
     assert calls == {"too_slow": 2, "slow_at_first": 3}
 
 
-def test_cancelling_the_call_of_a_run_leaves_it_to_be_resumed() -> None:
+def test_a_run_can_be_resumed_after_its_caller_was_cancelled() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(forgotten, id="r")
         with pytest.raises(TimeoutError):
@@ -378,7 +378,7 @@ async def stops_waiting(what: str) -> str:
 @pytest.mark.promise("X29")
 @pytest.mark.usefixtures("slow_outcomes")
 @pytest.mark.parametrize("what", ["step", "signal"])
-def test_a_cancellation_while_an_outcome_is_stored_comes_too_late(what: str) -> None:
+def test_cancelling_while_an_outcome_is_stored_has_no_effect(what: str) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(stops_waiting, what, id="r")
         await dm.signal("r", "go", "<x>")
@@ -393,7 +393,7 @@ def test_a_cancellation_while_an_outcome_is_stored_comes_too_late(what: str) -> 
 
 @pytest.mark.promise("X29")
 @pytest.mark.usefixtures("slow_outcomes")
-def test_a_step_that_finished_while_the_call_of_its_run_was_cancelled_is_recorded() -> None:
+def test_a_step_that_finishes_while_its_caller_is_cancelled_is_recorded() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(stops_waiting, "step", id="r")
         for _ in range(2):  # the first outcome, then the second
@@ -444,7 +444,7 @@ def test_async_tasks_run_on_the_blocking_handle() -> None:
     assert calls["note plain"] == calls["fetch async"] == 1
 
 
-def test_an_async_task_is_refused_in_a_running_loop_and_can_be_run_outside_it() -> None:
+def test_the_blocking_handle_refuses_async_tasks_inside_a_running_loop() -> None:
     with blocking() as dm:
 
         async def inside() -> None:
@@ -461,7 +461,7 @@ def plain_task(name: str) -> str:
 
 
 @pytest.mark.promise("X17")
-def test_plain_tasks_are_served_on_threads_beside_the_loop() -> None:
+def test_plain_tasks_are_executed_on_threads_not_on_the_loop() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         handles = [await dm.start(plain_task, f"n{number}", id=f"r{number}") for number in range(5)]
         assert await dm.work([plain_task], until_idle=True) == 5
@@ -481,7 +481,9 @@ async def many_steps(number: int) -> int:
 
 @pytest.mark.promise("X16", "X17")
 @pytest.mark.parametrize("address", ["memory:", "agent.db"])
-def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_64_concurrent_runs_in_one_loop_execute_each_step_once(
+    address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def whole() -> None:
@@ -540,7 +542,7 @@ def test_a_step_called_from_another_thread_is_refused_in_an_async_task() -> None
 
 
 @pytest.mark.parametrize("declare", [duramen.step, duramen.task])
-def test_generators_are_refused_where_they_are_declared(declare: Any) -> None:
+def test_generator_steps_and_tasks_are_refused_at_declaration(declare: Any) -> None:
     def plain() -> Any:
         yield 1
 
@@ -572,7 +574,7 @@ async def nested() -> list[str]:
 
 
 @pytest.mark.promise("X3")
-def test_steps_inside_a_step_just_run() -> None:
+def test_a_step_called_inside_a_step_is_not_journaled() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         assert await dm.run(nested, id="r") == ["INNER", "<inner>", "<x>", "<y>"]
         assert [one.step for one in (await dm.run_info("r")).steps] == ["outer#1"]
@@ -598,7 +600,7 @@ async def tools(order: list[str]) -> list[Any]:
 
 
 @pytest.mark.promise("X3")
-def test_a_step_under_a_key_is_done_once_under_that_key() -> None:
+def test_a_keyed_step_runs_once_per_key() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
             await dm.run(tools, ["a", "b", "a"], id="r")
@@ -624,7 +626,7 @@ async def counted() -> int:
 
 
 @pytest.mark.promise("X3")
-def test_a_step_under_a_key_is_done_once_even_if_two_branches_want_it_at_once() -> None:
+def test_two_branches_with_the_same_key_run_the_step_once() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         one, two, other = await dm.run(same_key_at_once, id="r")
         assert one == two != other
@@ -654,7 +656,7 @@ async def tries_by_hand() -> list[int]:
 
 
 @pytest.mark.promise("X21")
-def test_a_step_that_failed_under_a_key_replays_as_it_was() -> None:
+def test_a_keyed_step_that_failed_replays_identically() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         assert await dm.run(tries_by_hand, id="r") == await dm.replay("r")
 
@@ -677,7 +679,7 @@ async def family() -> list[str]:
 
 
 @pytest.mark.promise("X26")
-def test_children_in_branches_and_beside_them_deliver_once() -> None:
+def test_inline_and_started_children_return_their_results_once() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         tasks = [family, child]
         await dm.start(family, id="r")
@@ -699,7 +701,7 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
 
 
 @pytest.mark.promise("M1")
-def test_many_writers_in_one_loop_lose_no_update() -> None:
+def test_concurrent_state_updates_lose_nothing() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         async def add() -> None:
             for _ in range(5):
@@ -713,7 +715,7 @@ def test_many_writers_in_one_loop_lose_no_update() -> None:
 
 
 @pytest.mark.promise("M1", "M3")
-def test_a_late_update_is_refused_or_merged_never_laid_over() -> None:
+def test_a_stale_state_update_is_refused_or_merged() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         state = dm.state("plan")
         await state.set(["base"], expected=0)

@@ -13,7 +13,7 @@ from duramen.testing.clock import FakeClock
 
 
 @pytest.mark.promise("X18")
-def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_a_task_spans_five_sessions_and_survives_a_kill(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.step
     def work(part: int, day: int) -> str:
         return effects.do(f"part {part} day {day}")
@@ -49,7 +49,7 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
 
 
 @pytest.mark.promise("X26")
-def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effects: SideEffects) -> None:
+def test_a_child_result_is_delivered_once_and_its_failure_is_raised(open_one: Open, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
@@ -84,7 +84,7 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effe
 
 
 @pytest.mark.promise("X26")
-def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
+def test_a_parent_can_start_children_and_wait_for_them(open_one: Open) -> None:
     @duramen.task
     def square(number: int) -> int:
         return number * number
@@ -124,7 +124,7 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
 
 @pytest.mark.promise("M2")
-def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_one: Open, effects: SideEffects) -> None:
+def test_a_brief_fits_its_budget_and_names_its_source_events(open_one: Open, effects: SideEffects) -> None:
     briefs: list[Any] = []
 
     @duramen.step

@@ -15,7 +15,7 @@ from duramen.errors import RunCancelled, RunParked, StepsChanged
 # -- changed code
 @pytest.mark.promise("X20")
 @pytest.mark.parametrize("change", ["insert", "remove", "swap", "extend"])
-def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, change: str) -> None:
+def test_changed_steps_raise_an_error_that_names_them(dm: Duramen, effects: SideEffects, change: str) -> None:
     @duramen.step
     def a() -> str:
         return effects.do("a")
@@ -50,7 +50,7 @@ def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, 
     assert (effects.times("a"), effects.times("b")) == (1, 1)
 
 
-def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: Any) -> None:
+def test_a_changed_task_body_is_reported_and_a_changed_comment_is_not(dm: Duramen, caplog: Any) -> None:
     def define(source: str) -> Any:
         space: dict[str, Any] = {"duramen": duramen}
         exec(source, space)
@@ -70,7 +70,7 @@ def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: An
     assert event_types(dm, "r").count("run.changed") == 1
 
 
-def test_patched_takes_old_runs_the_old_way(dm: Duramen, effects: SideEffects) -> None:
+def test_patched_is_false_for_runs_started_before_the_patch(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def a() -> str:
         return effects.do("a")
@@ -159,7 +159,7 @@ def test_undoing_survives_a_kill(dm: Duramen, effects: SideEffects, die: str) ->
     assert [what for what, _ in effects.done] == ["a", "b", "undo b", "undo a"]
 
 
-def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
+def test_cancelling_a_run_that_is_not_executing_ends_it_at_once(dm: Duramen) -> None:
     @duramen.task
     def wait() -> Any:
         return duramen.receive("go")
@@ -174,7 +174,7 @@ def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
 
 # -- the time machine
 @pytest.mark.promise("X21")
-def test_a_replay_touches_nothing(dm: Duramen, effects: SideEffects) -> None:
+def test_a_replay_executes_no_step_and_writes_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
@@ -198,7 +198,7 @@ def test_a_replay_touches_nothing(dm: Duramen, effects: SideEffects) -> None:
 
 
 @pytest.mark.promise("X22")
-def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen, effects: SideEffects) -> None:
+def test_a_fork_continues_from_any_event_and_leaves_the_original_unchanged(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
         return effects.do(what, key)
@@ -222,7 +222,7 @@ def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen
     assert [event.type for event in dm.session("r").at(3).events()] == event_types(dm, "r")[:3]
 
 
-def test_a_failed_run_can_be_tried_again_as_a_fork(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_run_can_be_retried_as_a_fork(dm: Duramen, effects: SideEffects) -> None:
     broken = [True]
 
     @duramen.step

@@ -46,7 +46,7 @@ def idle() -> int:
 
 
 @pytest.mark.promise("P4")
-def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: str) -> None:
+def test_a_successful_run_becomes_a_procedure_that_recall_offers(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         dm.memory.remember("The office closes at six")
         dm.memory.procedures.save("deploy", BUILD)
@@ -79,7 +79,7 @@ def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: st
 
 
 @pytest.mark.promise("P4")
-def test_only_success_teaches(any_address: str) -> None:
+def test_only_successful_runs_become_procedures(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         with pytest.raises(ValueError):
             dm.run(plan_journey, "Lisbon", True, id="failed")
@@ -97,7 +97,7 @@ def test_only_success_teaches(any_address: str) -> None:
 
 
 @pytest.mark.promise("P4")
-def test_what_a_persons_run_teaches_is_theirs(any_address: str) -> None:
+def test_a_procedure_from_a_subjects_run_belongs_to_that_subject(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         dm.run(plan_journey, "Lisbon", id="trip", subject="ada")
         dm.memory.procedures.distill("trip", name="journeys")

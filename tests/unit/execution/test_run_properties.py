@@ -644,22 +644,22 @@ PROMISES = ("X2", "X3", "X12", "X13", "X14", "X15", "X16", "X17", "X23", "X26", 
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_in_memory_store_go_as_the_model_says(opened: Any) -> None:
+def test_runs_match_the_model_in_memory(opened: Any) -> None:
     run(tuple(opened("memory:", 1) * 3), 50)
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_sqlite_store_go_as_the_model_says(opened: Any, tmp_path: Path) -> None:
+def test_runs_match_the_model_on_sqlite(opened: Any, tmp_path: Path) -> None:
     run(tuple(opened(str(tmp_path / "agent.db"), 3)), 15)
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_postgres_store_go_as_the_model_says(opened: Any, postgres_url: str) -> None:
+def test_runs_match_the_model_on_postgres(opened: Any, postgres_url: str) -> None:
     run(tuple(opened(postgres_url, 3)), 8)
 
 
 @pytest.mark.promise("X23", "X26")
-def test_a_cancelled_parent_executes_nothing_more_of_its_child() -> None:
+def test_cancelling_a_parent_stops_its_sleeping_child() -> None:
     clock, acts = FakeClock(), []
 
     @duramen.step

@@ -36,7 +36,7 @@ def errand(steps: int) -> int:
 
 
 @pytest.mark.promise("C1")
-def test_the_log_of_a_long_run_shows_all_three_kinds(dm: duramen.Duramen) -> None:
+def test_a_long_run_has_checkpoints_of_all_three_kinds(dm: duramen.Duramen) -> None:
     assert dm.run(errand, 10, id="r", session="s") == 11
     session = dm.session("s")
     kinds = [checkpoint.kind for checkpoint in session.checkpoints()]
@@ -49,7 +49,7 @@ def test_the_log_of_a_long_run_shows_all_three_kinds(dm: duramen.Duramen) -> Non
     assert [len(one.values["seen"]) for one in stored if one is not None] == [11, 10, 8, 4]
 
 
-def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(dm: duramen.Duramen) -> None:
+def test_a_checkpoint_is_stored_right_before_an_irreversible_step(dm: duramen.Duramen) -> None:
     dm.run(errand, 0, id="r", session="s")
     told = [(event.type, (event.data or {}).get("step")) for event in dm.session("s").events()]
     at = told.index(("step.started", "pay#1"))
@@ -57,7 +57,7 @@ def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(dm: 
     assert told[at - 2][0] in ("checkpoint", "step.done")
 
 
-def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: Any) -> None:
+def test_a_resumed_run_does_not_repeat_its_checkpoints(open_one: Any) -> None:
     asked: list[int] = []
 
     @duramen.step
@@ -85,14 +85,14 @@ def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: 
     assert len(after) == 3  # two steps are left: none of the earlier checkpoints is made a second time
 
 
-def test_a_replay_stores_nothing(dm: duramen.Duramen) -> None:
+def test_a_replay_stores_no_checkpoint(dm: duramen.Duramen) -> None:
     dm.run(errand, 5, id="r", session="s")
     before = dm.session("s").head().position
     assert dm.replay("r", errand) == 6
     assert dm.session("s").head().position == before
 
 
-def test_it_is_for_tasks_only(dm: duramen.Duramen) -> None:
+def test_checkpointed_needs_a_run_and_a_valid_interval(dm: duramen.Duramen) -> None:
     with pytest.raises(InvalidInput, match="outside a run"):
         duramen.checkpointed({})
 

@@ -62,14 +62,14 @@ class Serving:
         assert not self._thread.is_alive()
 
 
-def test_a_worker_takes_up_what_any_process_starts(open_one: Open) -> None:
+def test_a_worker_executes_runs_started_by_any_process(open_one: Open) -> None:
     with Serving(open_one(), echo):
         other = open_one()
         handles = [other.start(echo, number) for number in range(20)]
         assert [handle.result(timeout=60) for handle in handles] == list(range(20))
 
 
-def test_a_waiting_worker_and_waiter_are_woken_at_once(open_one: Open) -> None:
+def test_workers_and_callers_are_woken_without_polling(open_one: Open) -> None:
     """The net of a second is not what carries: twenty rounds there and back take less than twenty seconds."""
     dm = open_one()
     with Serving(open_one(), echo):
@@ -79,7 +79,7 @@ def test_a_waiting_worker_and_waiter_are_woken_at_once(open_one: Open) -> None:
         assert time.monotonic() - began < 20
 
 
-def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
+def test_a_worker_ignores_unknown_tasks_versions_and_queues(open_one: Open) -> None:
     @duramen.task
     def unknown() -> None: ...
 
@@ -98,7 +98,9 @@ def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
         dm.work([len])  # type: ignore[list-item]
 
 
-def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_runs_start_by_priority_then_age_and_after_their_delay(
+    open_one: Open, clock: FakeClock, effects: SideEffects
+) -> None:
     @duramen.task
     def act(what: str) -> None:
         effects.do(what)
@@ -116,7 +118,7 @@ def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: Fake
 
 
 @pytest.mark.promise("X16")
-def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_after_a_takeover_only_the_new_owner_can_write(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     stopped, go_on = threading.Event(), threading.Event()
 
     @duramen.step
@@ -156,7 +158,7 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, e
     assert other.resume("r") == ["first", "second"]
 
 
-def test_a_lease_is_kept_as_long_as_a_step_takes(open_one: Open, clock: FakeClock) -> None:
+def test_a_lease_is_renewed_while_a_step_runs(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     dm._core._engine.lease_seconds = 0.3
 
@@ -191,7 +193,7 @@ def _expires(dm: Duramen) -> int:
 
 @pytest.mark.promise("X28")
 @pytest.mark.parametrize("per_key", [False, True])
-def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key: bool) -> None:
+def test_a_queue_limits_concurrency_across_workers(open_one: Open, per_key: bool) -> None:
     active: dict[str, int] = {}
     most: dict[str, int] = {}
     mutex = threading.Lock()
@@ -240,7 +242,7 @@ def test_a_queue_limits_the_rate_of_starts(open_one: Open, clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": (0, 1)}, {"rate": (1, 0)}, {"name": ""}])
-def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
+def test_invalid_queues_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Queue(**({"name": "q"} | options))  # type: ignore[arg-type]
 
@@ -250,7 +252,7 @@ def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
 
 @pytest.mark.promise("X24")
 @pytest.mark.parametrize(("missed", "expected"), [("one", 1), ("all", 5), ("skip", 0)])
-def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
+def test_missed_ticks_follow_the_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
     nightly = Schedule("nightly", echo, every=3600, args=[1], missed=missed)  # type: ignore[arg-type]
     dm = open_one()
     assert dm.work([], schedules=[nightly], until_idle=True) == 0
@@ -285,7 +287,7 @@ def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> N
     assert {one.status for one in workers[0].runs()} == {RunStatus.DONE}
 
 
-def test_cron_counts_in_its_time_zone() -> None:
+def test_cron_uses_its_time_zone() -> None:
     summer = Schedule("s", echo, cron="30 2 * * *", tz="Europe/Berlin")
     ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night in which the clocks change
     first, second = next(ticks), next(ticks)
@@ -303,6 +305,6 @@ def test_cron_counts_in_its_time_zone() -> None:
         {"every": 1, "tz": "Mars"},
     ],
 )
-def test_nonsense_schedules_are_refused(options: dict[str, object]) -> None:
+def test_invalid_schedules_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Schedule("s", echo, **options)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def found_in(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ())
 
 
 @pytest.mark.promise("G1")
-def test_a_sealed_secret_is_in_no_byte_of_the_files(tmp_path: Path) -> None:
+def test_a_sealed_secret_is_in_no_file(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", key=OLD) as dm:
         plant(dm)
         assert {path.name for path in tmp_path.iterdir()} > {"agent.db", "agent.db-wal", "agent.db-shm"}
@@ -88,7 +88,7 @@ def test_a_sealed_secret_is_in_no_byte_of_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("G1")
-def test_a_sealed_secret_is_in_no_byte_of_the_cluster(postgres_server: PostgresServer) -> None:
+def test_a_sealed_secret_is_in_no_file_of_the_postgres_cluster(postgres_server: PostgresServer) -> None:
     def search(database: str, **settings: Any) -> list[str]:
         url = postgres_server.create_database(database)
         with duramen.open(url, **settings) as dm:
@@ -113,7 +113,7 @@ def test_a_sealed_secret_is_in_no_byte_of_the_cluster(postgres_server: PostgresS
 
 
 @pytest.mark.promise("G1")
-def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_key_encrypts_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.db"
 
     def write(dm: duramen.Duramen) -> None:
@@ -143,7 +143,7 @@ def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.promise("G1")
-def test_an_envelope_opens_only_where_it_was_sealed() -> None:
+def test_an_envelope_opens_only_at_its_own_position() -> None:
     place = payload_place("w", "s", 1)
     envelope = seal(b"body", EnvelopeFlags.PLAIN, OLD, bytes(12), place)
     assert unseal(envelope, OLD, place) == (EnvelopeFlags.SEALED, b"body")
@@ -173,7 +173,7 @@ def forge(path: Path, row: tuple[str, str, int], payload: bytes) -> None:
 
 @pytest.mark.promise("G1", "J10")
 @pytest.mark.parametrize("target", [("one", "s", 2), ("one", "t", 2), ("two", "s", 2)], ids=repr)
-def test_a_sealed_row_moved_elsewhere_does_not_open(tmp_path: Path, target: tuple[str, str, int]) -> None:
+def test_a_sealed_row_moved_to_another_position_does_not_open(tmp_path: Path, target: tuple[str, str, int]) -> None:
     path = tmp_path / "agent.db"
     for workspace in ("one", "two"):
         with duramen.open(path, key=OLD, workspace=workspace) as dm:
@@ -212,7 +212,7 @@ def test_a_data_key_moved_to_another_workspace_does_not_open(tmp_path: Path) -> 
 
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("subject", [None, "ada"])
-def test_a_wrong_or_missing_key_is_named_at_opening(address: str, subject: str | None) -> None:
+def test_a_wrong_or_missing_key_is_reported_at_open(address: str, subject: str | None) -> None:
     with duramen.open(address, key=OLD) as dm:
         dm.session("s").append("note", PLANTED, subject=subject)
     with pytest.raises(WrongKey) as wrong:
@@ -226,7 +226,7 @@ def test_a_wrong_or_missing_key_is_named_at_opening(address: str, subject: str |
 
 
 @pytest.mark.promise("G1")
-def test_a_key_may_come_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_can_be_given_in_every_supported_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, key=OLD) as dm:
         dm.session("s").append("note", 1)
@@ -245,7 +245,7 @@ def test_a_key_may_come_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("from_function", [False, True], ids=["given", "function"])
 @pytest.mark.parametrize("key", ["", "  ", ",", b"", [], "short", b"short", "é" * 32, [OLD, "short"], 7, [7]], ids=repr)
-def test_a_key_that_is_none_does_not_leave_data_unsealed(key: Any, from_function: bool) -> None:
+def test_an_empty_or_invalid_key_is_refused(key: Any, from_function: bool) -> None:
     with pytest.raises(InvalidInput) as refused:
         duramen.open("memory:", key=(lambda: key) if from_function else key)
     assert "new_key" in refused.value.hint
@@ -253,14 +253,14 @@ def test_a_key_that_is_none_does_not_leave_data_unsealed(key: Any, from_function
 
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("value", ["  ", ","])
-def test_a_blank_key_in_the_environment_is_refused_too(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_a_blank_key_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("DURAMEN_KEY", value)
     with pytest.raises(InvalidInput):
         duramen.open("memory:")
 
 
 @pytest.mark.promise("G1")
-def test_a_store_may_become_sealed_later(address: str) -> None:
+def test_an_unsealed_store_can_be_sealed_later(address: str) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", "open")
         dm.session("s").append("note", "open", subject="ada")
@@ -277,7 +277,7 @@ PAYLOADS = "SELECT payload FROM duramen.events ORDER BY hash"
 
 
 @pytest.mark.promise("G2")
-def test_keys_rotate_under_way_without_touching_payloads(address: str) -> None:
+def test_keys_rotate_while_handles_are_open_without_rewriting_payloads(address: str) -> None:
     with duramen.open(address, key=OLD) as old, duramen.open(address, key=[NEW, OLD]) as both:
         for subject in (None, "ada", "bob"):
             old.session("s").append("note", PLANTED, subject=subject)
@@ -308,7 +308,7 @@ def sealing(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.mark.promise("G3")
-def test_what_was_erased_is_in_no_byte_of_the_files(tmp_path: Path, sealing: dict[str, Any]) -> None:
+def test_erased_data_is_in_no_file(tmp_path: Path, sealing: dict[str, Any]) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, **sealing) as dm, duramen.open(path, **sealing) as other:
         for number in range(60):  # many, so that pages split and move
@@ -340,7 +340,7 @@ dm.erase("ada")
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("point", ["erase.begun", "erase.removed", "erase.committed"])
-def test_an_erasure_survives_a_kill_whole_or_not_at_all(tmp_path: Path, point: str) -> None:
+def test_a_killed_erasure_happened_completely_or_not_at_all(tmp_path: Path, point: str) -> None:
     path = tmp_path / "agent.db"
     ended = subprocess.run([sys.executable, "-c", ERASER, str(path), point], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -355,7 +355,7 @@ def test_an_erasure_survives_a_kill_whole_or_not_at_all(tmp_path: Path, point: s
 
 
 @pytest.mark.promise("G3")
-def test_an_erasure_that_a_reader_held_up_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_an_erasure_blocked_by_a_reader_is_completed_by_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, timeout=0.2) as dm:
         dm.session("s").append("note", PLANTED, subject="ada")
@@ -369,7 +369,7 @@ def test_an_erasure_that_a_reader_held_up_is_finished_by_the_next(tmp_path: Path
 
 
 @pytest.mark.promise("G3")
-def test_a_guess_cannot_be_checked_against_what_an_erasure_leaves(address: str) -> None:
+def test_the_hash_left_by_an_erasure_cannot_confirm_a_guess(address: str) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", "yes", subject="ada")
         ((payload, salt),) = query(address, "SELECT payload, salt FROM duramen.events, duramen.subjects")
@@ -384,7 +384,7 @@ def test_a_guess_cannot_be_checked_against_what_an_erasure_leaves(address: str) 
 
 
 @pytest.mark.promise("G3")
-def test_an_erased_person_is_in_no_row(address: str) -> None:
+def test_an_erased_subject_is_in_no_row(address: str) -> None:
     with duramen.open(address) as dm:
         plant(dm, "ada", PLANTED)
         report = dm.erase("ada")
@@ -398,7 +398,7 @@ def test_an_erased_person_is_in_no_row(address: str) -> None:
 
 
 @pytest.mark.promise("G2", "G3")
-def test_a_backup_from_before_an_erasure_is_shut_by_the_next_rotation(tmp_path: Path) -> None:
+def test_a_backup_from_before_an_erasure_is_unreadable_after_key_rotation(tmp_path: Path) -> None:
     """A whole copy carries its data keys, wrapped: the master key opens it as long as that key lives. After an
     erasure, rotating the master key and destroying the old one is what makes older copies unreadable."""
     path, backup = tmp_path / "agent.db", tmp_path / "backup" / "agent.db"

@@ -21,7 +21,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     return found
 
 
-def test_work_is_done_while_something_else_is(run: Run) -> None:
+def test_run_alongside_overlaps_a_thread_and_a_coroutine(run: Run) -> None:
     begun, met = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -37,7 +37,7 @@ def test_work_is_done_while_something_else_is(run: Run) -> None:
     assert run(run_alongside(work, other())) == ("done", "too")
 
 
-def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:
+def test_run_alongside_raises_after_both_have_ended(run: Run) -> None:
     ended: list[str] = []
 
     def failing() -> None:

@@ -91,13 +91,13 @@ def verdicts_of_every_cut(
     pytest.fail(f"the workload makes more than {MOST_CALLS} calls")
 
 
-def test_full_sync_keeps_every_acknowledged_commit(tmp_path: Path) -> None:
+def test_full_sync_loses_no_acknowledged_commit(tmp_path: Path) -> None:
     verdicts = list(verdicts_of_every_cut(tmp_path, "full"))
     assert len(verdicts) > 40 * VARIANTS
     assert set(verdicts) == {"fine"}
 
 
-def test_full_sync_keeps_every_acknowledged_commit_of_an_encrypted_database(tmp_path: Path) -> None:
+def test_full_sync_loses_no_acknowledged_commit_when_encrypted(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path, "full", raw_key="5e" * 32)) == {"fine"}
 
 
@@ -105,11 +105,11 @@ def test_normal_sync_loses_acknowledged_commits_without_corruption(tmp_path: Pat
     assert set(verdicts_of_every_cut(tmp_path, "normal")) == {"fine", "lost"}
 
 
-def test_no_sync_loses_acknowledged_commits_and_the_database_with_them(tmp_path: Path) -> None:
+def test_no_sync_loses_commits_and_corrupts_the_database(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path, "off")) == {"fine", "lost", "corrupt"}
 
 
-def test_rollback_journal_needs_extra_because_its_deletion_can_be_undone(tmp_path: Path) -> None:
+def test_a_rollback_journal_needs_synchronous_extra(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path / "full", "full", "delete")) == {"fine", "lost"}
     assert set(verdicts_of_every_cut(tmp_path / "extra", "extra", "delete")) == {"fine"}
 
@@ -136,7 +136,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_everything_fails_once_the_machine_is_off(disk: PowerLossDisk) -> None:
+def test_every_call_fails_after_the_power_cut(disk: PowerLossDisk) -> None:
     connection = open_journal(disk)
     disk.cut_at(disk.calls + 1)
     with pytest.raises(PowerCut, match="power cut at call"):
@@ -164,13 +164,13 @@ def test_same_seed_and_variant_give_same_survivors(tmp_path: Path, disk: PowerLo
     assert len({outcome["journal.db-wal"] for outcome in outcomes}) > 3
 
 
-def test_survivors_are_not_mixed_with_leftovers(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_survivors_need_an_empty_directory(tmp_path: Path, disk: PowerLossDisk) -> None:
     (tmp_path / "journal.db-wal").write_bytes(b"of another cut")
     with pytest.raises(FileExistsError, match="not empty"):
         disk.survivors(tmp_path)
 
 
-def test_survivors_boot_on_a_fresh_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_survivors_can_be_loaded_into_a_new_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
     connection = open_journal(disk)
     connection.execute("insert into event values(1)")
     disk.survivors(tmp_path)
@@ -222,7 +222,7 @@ def test_a_failed_sync_refuses_the_commit(disk: PowerLossDisk) -> None:
     connection.close()
 
 
-def test_unsynced_writes_tear_at_sectors_of_the_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_unsynced_writes_are_torn_at_sector_boundaries(tmp_path: Path, disk: PowerLossDisk) -> None:
     connection = apsw.Connection("journal.db", vfs=disk.vfs_name)
     connection.pragma("journal_mode", "memory")
     connection.pragma("synchronous", "off")
