@@ -1,4 +1,4 @@
-"""Async tasks: branches that run, wait and fail beside each other, on both handles, resumed as if nothing had been."""
+"""Async tasks on both handles: branches run, wait and fail independently, and resume with their own results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ threads: dict[str, str] = {}
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _clear_calls() -> None:
     calls.clear()
     threads.clear()
 
 
-def looped(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
+def run_async(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
     """Run a body with a handle on an event loop, for at most ten seconds. Waits park at once."""
 
     async def whole() -> None:
@@ -42,7 +42,7 @@ def looped(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-def blocking(clock: FakeClock | None = None) -> Duramen:
+def open_blocking(clock: FakeClock | None = None) -> Duramen:
     """A blocking handle whose waits park at once."""
     dm = duramen.open("memory:", clock=clock or FakeClock())
     dm._core._engine.patience = 0
@@ -57,9 +57,9 @@ async def fetch(name: Any, seconds: float = 0.0) -> str:
 
 
 @duramen.step
-async def keep(text: str) -> str:
-    calls[f"keep {text}"] += 1
-    return f"kept {text}"
+async def save(text: str) -> str:
+    calls[f"save {text}"] += 1
+    return f"saved {text}"
 
 
 @duramen.step
@@ -69,7 +69,7 @@ def note(text: str) -> str:
     return text.upper()
 
 
-async def signalled(name: str = "go") -> Any:
+async def wait_for_signal(name: str = "go") -> Any:
     return await duramen.receive(name)
 
 
@@ -88,13 +88,13 @@ def test_gathered_steps_run_concurrently_and_replay_in_order() -> None:
         assert await dm.replay("r") == ["<a>", "<b>", "<c>"]
         assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @duramen.task
 async def one_branch_waits() -> list[Any]:
-    return list(await asyncio.gather(fetch("a", 0.02), fetch("b"), signalled()))
+    return list(await asyncio.gather(fetch("a", 0.02), fetch("b"), wait_for_signal()))
 
 
 @pytest.mark.promise("X3", "X15")
@@ -107,13 +107,13 @@ def test_outcomes_of_other_branches_are_stored_while_one_waits() -> None:
         await dm.signal("r", "go", 7)
         assert await dm.resume("r") == ["<a>", "<b>", 7]
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
 @pytest.mark.promise("X3", "X15")
 def test_outcomes_of_other_branches_are_stored_on_the_blocking_handle() -> None:
-    with blocking() as dm:
+    with open_blocking() as dm:
         with pytest.raises(RunParked, match="signal 'go'"):
             dm.run(one_branch_waits, id="r")
         info = dm.run_info("r")
@@ -126,16 +126,16 @@ def test_outcomes_of_other_branches_are_stored_on_the_blocking_handle() -> None:
 @duramen.task
 async def grouped() -> list[Any]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in (fetch("a", 0.02), fetch("b"), signalled())]
+        tasks = [group.create_task(one) for one in (fetch("a", 0.02), fetch("b"), wait_for_signal())]
     return [task.result() for task in tasks]
 
 
 @pytest.mark.promise("X3", "X15")
-@pytest.mark.parametrize("served", [False, True])
-def test_a_task_group_can_wait_like_gather(served: bool) -> None:
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_a_task_group_can_wait_like_gather(by_worker: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(grouped, id="r")
-        if served:
+        if by_worker:
             assert await dm.work([grouped], until_idle=True) == 1
         else:
             with pytest.raises(RunParked, match="signal 'go'"):
@@ -145,35 +145,35 @@ def test_a_task_group_can_wait_like_gather(served: bool) -> None:
         await dm.signal("r", "go", 7)
         assert await dm.resume("r") == ["<a>", "<b>", 7]
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
 @duramen.task
-async def works_while_it_waits() -> list[Any]:
-    async def works() -> list[str]:
-        return [await keep(await fetch(name)) for name in "abc"]
+async def work_while_waiting() -> list[Any]:
+    async def work() -> list[str]:
+        return [await save(await fetch(name)) for name in "abc"]
 
-    return list(await asyncio.gather(signalled(), works()))
+    return list(await asyncio.gather(wait_for_signal(), work()))
 
 
 @pytest.mark.promise("X15")
 def test_other_branches_continue_while_one_waits() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await dm.run(works_while_it_waits, id="r")
+            await dm.run(work_while_waiting, id="r")
         assert len(calls) == 6
         await dm.signal("r", "go", 7)
-        assert await dm.resume("r") == [7, ["kept <a>", "kept <b>", "kept <c>"]]
+        assert await dm.resume("r") == [7, ["saved <a>", "saved <b>", "saved <c>"]]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @duramen.task
 async def two_pipelines(slow: float, fast: float) -> list[Any]:
     async def pipeline(name: str, seconds: float) -> list[str]:
-        return [name, await keep(await fetch(name, seconds))]
+        return [name, await save(await fetch(name, seconds))]
 
     both = await asyncio.gather(pipeline("a", slow), pipeline("b", fast))
     await duramen.receive("go")
@@ -187,9 +187,9 @@ def test_replay_gives_each_branch_its_own_results_at_any_speed() -> None:
         with pytest.raises(RunParked):
             await dm.resume("r")
         await dm.signal("r", "go")
-        assert await dm.resume("r") == [["a", "kept <a>"], ["b", "kept <b>"]]
+        assert await dm.resume("r") == [["a", "saved <a>"], ["b", "saved <b>"]]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -214,7 +214,7 @@ def test_a_caught_branch_failure_does_not_discard_other_outcomes() -> None:
         await dm.signal("r", "go")
         assert await dm.resume("r") == "<c>"
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1, "fetch c": 1}
 
 
@@ -232,11 +232,11 @@ def test_two_open_questions_get_two_answers() -> None:
         await dm.answer("r", "two")
         assert await dm.resume("r") == ["one", "two"]
 
-    looped(body)
+    run_async(body)
 
 
 @duramen.task
-async def sleeps_side_by_side() -> str:
+async def concurrent_sleeps() -> str:
     async def nap(seconds: float, name: str) -> str:
         await duramen.sleep(seconds)
         return await fetch(name)
@@ -247,44 +247,44 @@ async def sleeps_side_by_side() -> str:
 @pytest.mark.promise("X14")
 def test_concurrent_sleeps_end_at_their_own_times() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(sleeps_side_by_side, id="r")
+        await dm.start(concurrent_sleeps, id="r")
         for seconds, expected in ((9, {}), (2, {"fetch a": 1}), (8, {"fetch a": 1}), (2, {"fetch a": 1, "fetch b": 1})):
-            await dm.work([sleeps_side_by_side], until_idle=True)
+            await dm.work([concurrent_sleeps], until_idle=True)
             clock.advance(seconds)
-            await dm.work([sleeps_side_by_side], until_idle=True)
+            await dm.work([concurrent_sleeps], until_idle=True)
             assert calls == expected
         assert await dm.handle("r").result(0) == "<a><b>"
 
-    looped(body)
+    run_async(body)
 
 
 # -- cancelling and timeouts
 
 
 @duramen.task
-async def cancels_its_step() -> str:
+async def cancel_own_step() -> str:
     try:
         await asyncio.wait_for(fetch("slow", 5), 0.02)
     except TimeoutError:
-        return "gave up"
+        return "timed out"
     return "done"
 
 
 @pytest.mark.promise("X4")
-@pytest.mark.parametrize("suspension_allowed", [True, False])
-def test_cancelling_a_step_from_task_code_is_refused_with_a_hint(suspension_allowed: bool) -> None:
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_cancelling_a_step_from_task_code_is_refused_with_a_hint(on_loop: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match=r"code cancelled step.*\n.*timeout="):
-            await dm.run(cancels_its_step, id="r")
+            await dm.run(cancel_own_step, id="r")
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.CRASHED, ["fetch#1"])
 
-    if suspension_allowed:
-        looped(body)
+    if on_loop:
+        run_async(body)
         return
-    with blocking() as dm:
+    with open_blocking() as dm:
         with pytest.raises(InvalidInput, match="code cancelled step"):
-            dm.run(cancels_its_step, id="r")
+            dm.run(cancel_own_step, id="r")
         assert dm.run_info("r").in_doubt == ["fetch#1"]
 
 
@@ -323,20 +323,20 @@ def test_a_timed_out_step_is_retried_later() -> None:
         assert await dm.handle("r").result(0) == ["in time", "too_slow", "third time"]
         assert await dm.replay("r") == ["in time", "too_slow", "third time"]
 
-    looped(body)
+    run_async(body)
     assert calls == {"too_slow": 2, "slow_at_first": 3}
 
 
 def test_a_run_can_be_resumed_after_its_caller_was_cancelled() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(forgotten, id="r")
+        await dm.start(abandoned, id="r")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(dm.resume("r"), 0.05)
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt, calls["first"]) == (RunStatus.CRASHED, ["sometimes_slow#1"], 1)
         assert await dm.resume("r") == "second"
 
-    looped(body)
+    run_async(body)
 
 
 @duramen.step
@@ -347,13 +347,13 @@ async def sometimes_slow() -> str:
 
 
 @duramen.task
-async def forgotten() -> str:
+async def abandoned() -> str:
     return await sometimes_slow()
 
 
 @pytest.fixture
 def slow_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outcomes take a moment to be stored."""
+    """Storing an outcome takes 0.1 s."""
     append = RunJournal._append
 
     async def slowly(self: RunJournal, events: Sequence[Prepared], **options: Any) -> None:
@@ -365,13 +365,13 @@ def slow_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @duramen.task
-async def stops_waiting(what: str) -> str:
+async def give_up(what: str) -> str:
     """Gives up while the outcome is being stored."""
     try:
         async with asyncio.timeout(0.05):
             got = await (fetch("x") if what == "step" else duramen.receive("go"))
     except TimeoutError:
-        got = "gave up"
+        got = "timed out"
     return got + await fetch("after")
 
 
@@ -380,14 +380,14 @@ async def stops_waiting(what: str) -> str:
 @pytest.mark.parametrize("what", ["step", "signal"])
 def test_cancelling_while_an_outcome_is_stored_has_no_effect(what: str) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(stops_waiting, what, id="r")
+        await dm.start(give_up, what, id="r")
         await dm.signal("r", "go", "<x>")
         assert await dm.resume("r") == "<x><after>"
         assert await dm.replay("r") == "<x><after>"
         done = [event.data["step"] async for event in dm.session("r").events(types="step.done")]
         assert done == ["fetch#1" if what == "step" else "@signal go#1", f"fetch#{1 + (what == 'step')}"]
 
-    looped(body)
+    run_async(body)
     assert calls["fetch after"] == 1
 
 
@@ -395,7 +395,7 @@ def test_cancelling_while_an_outcome_is_stored_has_no_effect(what: str) -> None:
 @pytest.mark.usefixtures("slow_outcomes")
 def test_a_step_that_finishes_while_its_caller_is_cancelled_is_recorded() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(stops_waiting, "step", id="r")
+        await dm.start(give_up, "step", id="r")
         for _ in range(2):  # the first outcome, then the second
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(dm.resume("r"), 0.02)
@@ -403,56 +403,56 @@ def test_a_step_that_finishes_while_its_caller_is_cancelled_is_recorded() -> Non
             assert (info.status, info.in_doubt) == (RunStatus.CRASHED, [])
         assert await dm.resume("r") == "<x><after>"
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch x": 1, "fetch after": 1}
 
 
-# -- plain steps, threads, handles
+# -- plain steps, threads and handles
 
 
 @duramen.task
 async def mixed() -> list[Any]:
     first = note("plain")
     second = await fetch("async", 0.01)
-    third, fourth = await asyncio.gather(fetch("a", 0.01), noting())
+    third, fourth = await asyncio.gather(fetch("a", 0.01), note_in_branch())
     return [first, second, third, fourth]
 
 
-async def noting() -> str:
-    return note("beside")
+async def note_in_branch() -> str:
+    return note("branch")
 
 
 @pytest.mark.promise("X3")
 def test_plain_steps_in_an_async_task_run_on_its_loop() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        assert await dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        assert await dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        assert threads == dict.fromkeys(["plain", "beside"], threading.current_thread().name)
+        assert await dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
+        assert await dm.replay("r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
+        assert threads == dict.fromkeys(["plain", "branch"], threading.current_thread().name)
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @pytest.mark.promise("X3")
 def test_async_tasks_run_on_the_blocking_handle() -> None:
-    with blocking() as dm:
-        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+    with open_blocking() as dm:
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
         dm.start(three_at_once, id="s")
         assert dm.work([three_at_once], until_idle=True) == 1
         assert dm.handle("s").result(0) == ["<a>", "<b>", "<c>"]
-        assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
     assert calls["note plain"] == calls["fetch async"] == 1
 
 
 def test_the_blocking_handle_refuses_async_tasks_inside_a_running_loop() -> None:
-    with blocking() as dm:
+    with open_blocking() as dm:
 
         async def inside() -> None:
             dm.run(mixed, id="r")
 
         with pytest.raises(InvalidInput, match="aopen"):
             asyncio.run(inside())
-        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
 
 
 @duramen.task
@@ -468,7 +468,7 @@ def test_plain_tasks_are_executed_on_threads_not_on_the_loop() -> None:
         assert [await handle.result(0) for handle in handles] == [f"N{number}" for number in range(5)]
         assert threading.current_thread().name not in threads.values()
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -499,45 +499,45 @@ def test_64_concurrent_runs_in_one_loop_execute_each_step_once(
     assert set(calls.values()) == {1}
 
 
-# -- who may call a step, and how
+# -- where steps can be called
 
 
 @duramen.task
-def calls_from_a_thread() -> str:
+def call_from_a_thread() -> str:
     import contextvars
 
-    found: list[BaseException] = []
+    caught: list[BaseException] = []
     context = contextvars.copy_context()
 
     def body() -> None:
         try:
             context.run(note, "elsewhere")
         except InvalidInput as error:
-            found.append(error)
+            caught.append(error)
 
     thread = threading.Thread(target=body)
     thread.start()
     thread.join()
-    return str(found[0])
+    return str(caught[0])
 
 
 def test_a_step_called_from_another_thread_is_refused_in_a_plain_task() -> None:
-    with blocking() as dm:
-        assert "asyncio.gather" in dm.run(calls_from_a_thread)
+    with open_blocking() as dm:
+        assert "asyncio.gather" in dm.run(call_from_a_thread)
     assert not calls
 
 
 @duramen.task
-async def calls_from_to_thread() -> str:
+async def call_from_to_thread() -> str:
     return await asyncio.to_thread(note, "elsewhere")
 
 
 def test_a_step_called_from_another_thread_is_refused_in_an_async_task() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match="from another thread"):
-            await dm.run(calls_from_to_thread)
+            await dm.run(call_from_to_thread)
 
-    looped(body)
+    run_async(body)
     assert not calls
 
 
@@ -559,7 +559,7 @@ def test_an_async_step_in_a_plain_task_is_refused() -> None:
     def wrong() -> Any:
         return fetch("a")
 
-    with blocking() as dm, pytest.raises(InvalidInput, match="make the task async"):
+    with open_blocking() as dm, pytest.raises(InvalidInput, match="make the task async"):
         dm.run(wrong)
 
 
@@ -580,11 +580,11 @@ def test_a_step_called_inside_a_step_is_not_journaled() -> None:
         assert [one.step for one in (await dm.run_info("r")).steps] == ["outer#1"]
         assert await outer() == ["INNER", "<inner>", "<x>", "<y>"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {2}
 
 
-# -- steps under a key of the caller's
+# -- keyed steps
 
 
 @duramen.step
@@ -596,7 +596,7 @@ async def tool(name: str, *, key: str) -> list[str]:
 @duramen.task
 async def tools(order: list[str]) -> list[Any]:
     results = [await tool.keyed(f"call#{name}")(name) for name in order]
-    return [*results, await signalled()]
+    return [*results, await wait_for_signal()]
 
 
 @pytest.mark.promise("X3")
@@ -609,7 +609,7 @@ def test_a_keyed_step_runs_once_per_key() -> None:
         assert await dm.resume("r") == expected
         assert await dm.replay("r") == expected
 
-    looped(body)
+    run_async(body)
     assert calls == {"tool a": 1, "tool b": 1}
 
 
@@ -632,7 +632,7 @@ def test_two_branches_with_the_same_key_run_the_step_once() -> None:
         assert one == two != other
         assert await dm.replay("r") == [one, two, other]
 
-    looped(body)
+    run_async(body)
     assert calls == {"counted": 2}
 
 
@@ -645,7 +645,7 @@ async def fails_at_first() -> int:
 
 
 @duramen.task
-async def tries_by_hand() -> list[int]:
+async def retry_by_hand() -> list[int]:
     failures = 0
     for _ in range(3):
         try:
@@ -658,9 +658,9 @@ async def tries_by_hand() -> list[int]:
 @pytest.mark.promise("X21")
 def test_a_keyed_step_that_failed_replays_identically() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        assert await dm.run(tries_by_hand, id="r") == await dm.replay("r")
+        assert await dm.run(retry_by_hand, id="r") == await dm.replay("r")
 
-    looped(body)
+    run_async(body)
 
 
 # -- children
@@ -668,7 +668,7 @@ def test_a_keyed_step_that_failed_replays_identically() -> None:
 
 @duramen.task
 async def child(name: str) -> str:
-    return await keep(await fetch(name) + str(await duramen.receive("go", timeout=50, default="-")))
+    return await save(await fetch(name) + str(await duramen.receive("go", timeout=50, default="-")))
 
 
 @duramen.task
@@ -690,10 +690,10 @@ def test_inline_and_started_children_return_their_results_once() -> None:
         clock.advance(51)
         for _ in range(3):
             await dm.work(tasks, until_idle=True)
-        assert await dm.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
-        assert await dm.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
+        assert await dm.handle("r").result(0) == ["saved <a>-", "<own>", "saved <b>!"]
+        assert await dm.replay("r", family) == ["saved <a>-", "<own>", "saved <b>!"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -711,7 +711,7 @@ def test_concurrent_state_updates_lose_nothing() -> None:
         assert await dm.state("count").get() == duramen.Versioned(40, 40)
         assert [await dm.state("count").at(version) for version in (1, 20, 40)] == [1, 20, 40]
 
-    looped(body)
+    run_async(body)
 
 
 @pytest.mark.promise("M1", "M3")
@@ -729,4 +729,4 @@ def test_a_stale_state_update_is_refused_or_merged() -> None:
         assert merged == (["base", "theirs", "mine"], 3)
         assert await state.get() == merged
 
-    looped(body)
+    run_async(body)

@@ -1,4 +1,4 @@
-"""Runs inside runs, with a clock that the test owns."""
+"""Runs that start other runs, on a fake clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_task_spans_five_sessions_and_survives_a_kill(open_one: Open, clock: F
         dm = open_one()
         try:
             dm.work([project, part], until_idle=True)
-        except BaseException:  # noqa: BLE001 - the killed one
+        except BaseException:  # noqa: BLE001 - the simulated kill
             restarts += 1
         clock.advance(24 * 3600 + 1)
         if dm.run_info("r").status is RunStatus.DONE:
@@ -78,7 +78,7 @@ def test_a_child_result_is_delivered_once_and_its_failure_is_raised(open_one: Op
     effects.die = "before after"
     run_until_killed(open_one(), parent, id="r")
     assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
-    assert effects.times("good") == 2, "in doubt and declared to rerun: under the same key"
+    assert effects.times("good") == 2, "a step in doubt reruns under the same key"
     children = dm.runs(parent="r")
     assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
 
@@ -101,7 +101,7 @@ def test_a_parent_can_start_children_and_wait_for_them(open_one: Open) -> None:
     children = dm.runs(task="square")
     assert [one.parent for one in children] == ["r"] * 3
     opening = next(iter(dm.session(children[0].id).events()))
-    assert str(opening.cause).startswith("r#"), "a child says which event of its parent led to it"
+    assert str(opening.cause).startswith("r#"), "a child names the event of its parent that started it"
 
 
 def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
@@ -111,9 +111,9 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
     @duramen.task
     def family() -> Any:
-        beside = wait.start()
+        started = wait.start()
         wait()
-        return beside.result()
+        return started.result()
 
     dm = open_one()
     dm.start(family, id="r")
@@ -134,7 +134,7 @@ def test_a_brief_fits_its_budget_and_names_its_source_events(open_one: Open, eff
 
     @duramen.step
     def note() -> str:
-        return "not asked for"
+        return "not in the brief"
 
     @duramen.task
     def child(question: str, context: Any) -> int:
@@ -146,10 +146,10 @@ def test_a_brief_fits_its_budget_and_names_its_source_events(open_one: Open, eff
         search("a")
         search("b")
         note()
-        all_of_it = child("What do we know?", duramen.brief("search"))
+        everything = child("What do we know?", duramen.brief("search"))
         newest = child("And lately?", duramen.brief("search", budget=90))
         effects.do("done")
-        return [all_of_it, newest]
+        return [everything, newest]
 
     effects.die = "before done"
     dm = open_one()

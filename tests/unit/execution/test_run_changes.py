@@ -1,4 +1,4 @@
-"""What happens to a run: its code changes, it is cancelled and undone, forked, replayed."""
+"""Runs whose code changes, and runs that are cancelled and undone, replayed or forked."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_changed_steps_raise_an_error_that_names_them(dm: Duramen, effects: Side
     with pytest.raises(StepsChanged) as changed:
         dm.resume("r")
     assert changed.value.wanted in ("b#1", "c#1")
-    assert effects.times("c") == 0, "nothing new ran"
+    assert effects.times("c") == 0, "no new step ran"
     current[:] = [a, b]
-    assert dm.resume("r") == ["a done", "b done"], "with the old code it goes on"
+    assert dm.resume("r") == ["a done", "b done"], "the old code can continue"
     assert (effects.times("a"), effects.times("b")) == (1, 1)
 
 
@@ -90,9 +90,8 @@ def test_patched_is_false_for_runs_started_before_the_patch(dm: Duramen, effects
         duramen.receive("go")
         return got
 
-    for run in ("old",):
-        with pytest.raises(RunParked):
-            dm.run(job, id=run)
+    with pytest.raises(RunParked):
+        dm.run(job, id="old")
     new_code[0] = True
     with pytest.raises(RunParked):
         dm.run(job, id="new")
@@ -172,7 +171,7 @@ def test_cancelling_a_run_that_is_not_executing_ends_it_at_once(dm: Duramen) -> 
     assert {one.status for one in dm.runs()} == {RunStatus.CANCELLED}
 
 
-# -- the time machine
+# -- replays and forks
 @pytest.mark.promise("X21")
 def test_a_replay_executes_no_step_and_writes_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
@@ -215,9 +214,9 @@ def test_a_fork_continues_from_any_event_and_leaves_the_original_unchanged(dm: D
         fork = dm.fork_run("r", f"fork-{event.position}", at=event.position)
         assert dm.resume(fork.id) == ["a done", "b done", "c done"]
         known = [one.data["step"] for one in original[: event.position] if one.type == "step.done"]
-        assert len(effects.done) == 3 - len(known), "what was done before the fork is not done again"
-        assert not set(dict(effects.done).values()) & set(keys.values()), "a fork acts under keys of its own"
-        assert "step.settled" not in event_types(dm, fork.id), "what the original began is no doubt of the fork's"
+        assert len(effects.done) == 3 - len(known), "steps done before the fork are not repeated"
+        assert not set(dict(effects.done).values()) & set(keys.values()), "a fork uses its own keys"
+        assert "step.settled" not in event_types(dm, fork.id), "an intent of the original is not in doubt in the fork"
     assert list(dm.session("r").events()) == original
     assert [event.type for event in dm.session("r").at(3).events()] == event_types(dm, "r")[:3]
 

@@ -1,4 +1,4 @@
-"""Runs and steps: what is journaled when, what runs again and what does not."""
+"""Runs and steps: when events are journaled, and which steps run again after a kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duramen import Duramen, Retry, RunStatus
 from duramen.errors import RunFailed, RunParked, UnknownType
 
 
-# -- the way of a step
+# -- steps
 @pytest.mark.promise("X1")
 def test_a_step_records_its_intent_before_it_acts_and_its_outcome_after(dm: Duramen) -> None:
     seen: list[list[str]] = []
@@ -28,7 +28,7 @@ def test_a_step_records_its_intent_before_it_acts_and_its_outcome_after(dm: Dura
         return look() + 1
 
     assert dm.run(once, id="r") == 8
-    assert seen == [["run.started", "step.started"]], "the intent is durable when the step acts"
+    assert seen == [["run.started", "step.started"]], "the intent is stored before the step acts"
     assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
@@ -46,7 +46,9 @@ def test_a_killed_run_continues_at_the_step_it_was_killed_in(dm: Duramen, effect
     run_until_killed(dm, many, id="r")
     assert dm.run_info("r").status is RunStatus.CRASHED
     assert dm.run(many, id="r") == [f"step {number} done" for number in range(25)]
-    assert [what for what, _ in effects.done] == [f"step {number}" for number in range(25)], "each once, in order"
+    assert [what for what, _ in effects.done] == [f"step {number}" for number in range(25)], (
+        "each step ran once, in order"
+    )
 
 
 def test_a_finished_run_returns_its_stored_result(dm: Duramen, effects: SideEffects) -> None:
@@ -75,7 +77,7 @@ def test_steps_and_tasks_outside_a_run_are_plain_functions(effects: SideEffects)
         return act("it")
 
     assert job() == "it done"
-    assert len(effects.done[0][1]) == 32, "a key was made up"
+    assert len(effects.done[0][1]) == 32, "a key was generated"
     assert act("that", key="mine") == "that done"
     assert effects.done[1] == ("that", "mine")
 
@@ -271,7 +273,7 @@ def test_a_task_can_fall_back_to_another_provider(dm: Duramen, effects: SideEffe
     assert (effects.times("first"), effects.times("second")) == (2, 1)
 
 
-# -- memory, progress, output
+# -- memory, progress and output
 @pytest.mark.promise("X11")
 @pytest.mark.parametrize("die", ["before act", "after act", "after later", None])
 def test_a_memory_is_stored_once_and_only_if_its_step_is_done(
@@ -321,7 +323,9 @@ def test_a_long_step_continues_from_its_last_report(dm: Duramen, effects: SideEf
     run_until_killed(dm, job, id="r")
     assert dm.run(job, id="r") == 6
     parts = [what for what, _ in effects.done]
-    assert parts == [f"part {number}" for number in (0, 1, 2, 3, 3, 4, 5)], "one interval was lost, no more"
+    assert parts == [f"part {number}" for number in (0, 1, 2, 3, 3, 4, 5)], (
+        "only the part after the last report is repeated"
+    )
 
 
 def test_streamed_output_is_not_duplicated_when_the_step_reruns(dm: Duramen, effects: SideEffects) -> None:

@@ -1,4 +1,4 @@
-"""Runs about a person: sealed, erased with that person, and redacted like everything else."""
+"""Runs with a subject: sealed, erased with the subject, and redacted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from duramen import RunStatus
 from duramen.errors import RunError, RunParked
 
 SECRET = "lives in 12 Harbour Street"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db")
 
 
 @duramen.step
@@ -58,7 +53,7 @@ def test_a_sealed_run_resumes_and_is_erased_with_its_subject(address: str, tmp_p
         with pytest.raises(RunError, match="erased"):
             dm.resume("r")
         dm.signal("other", "go")
-        assert dm.resume("other")["found"] == SECRET, "another person's run is untouched"
+        assert dm.resume("other")["found"] == SECRET, "the run of another subject is unchanged"
     for file in tmp_path.glob("agent.db*"):
         assert SECRET.encode() not in file.read_bytes()
 

@@ -1,4 +1,4 @@
-"""Steps whose rows commit with their outcome, and state that several agents share."""
+"""Rows that commit with the outcome of a step, and shared state."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from duramen import crash_points as crashpoints
 from duramen.errors import InvalidInput, StateConflict, StoreError
 from duramen.stores.sqlite.append import Appender
 
-STORES = ["sqlite", "postgres"]
 
-
-@pytest.fixture(params=STORES)
-def dm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Duramen]:
-    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+@pytest.fixture
+def dm(address: str) -> Iterator[Duramen]:
     with duramen.open(address) as opened:
         opened.run(set_up, id="set-up")
         yield opened
@@ -79,8 +76,8 @@ def test_rows_memory_and_outcome_commit_together(dm: Duramen, effects: SideEffec
         finally:
             crashpoints.listen(None)
         events = [event.type for event in dm.session("r").events()]
-        together = point == "step.recorded"
-        assert (dm.run(rows), events.count("step.done"), events.count("memory.added")) == (together,) * 3
+        committed = point == "step.recorded"
+        assert (dm.run(rows), events.count("step.done"), events.count("memory.added")) == (committed,) * 3
     assert dm.run(job, id="r") == "pay done"
     assert dm.run(rows) == 1
     assert [event.data["content"] for event in dm.session("r").events(types="memory.added")] == ["Ada has paid"]
@@ -174,7 +171,7 @@ def test_a_commit_that_sqlite_rolled_back_leaves_no_gap(tmp_path: Path) -> None:
     @duramen.step
     def pay() -> None:
         connection = insert("ada", 5)
-        connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, as on a disk that is full
+        connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, like a full disk
 
     @duramen.task
     def job() -> None:
@@ -229,7 +226,7 @@ def test_concurrent_updates_lose_nothing(dm: Duramen) -> None:
         for _ in range(10):
             dm.state("count").update(lambda value: value + 1, default=0)
 
-    together([agent] * 4)
+    run_in_threads([agent] * 4)
     assert dm.state("count").get().value == 40
 
 
@@ -241,10 +238,10 @@ def test_merge_combines_two_versions(dm: Duramen) -> None:
     todo.set({"a", "b"}, expected=base.version)
     merged = todo.merge({"a", "c"}, base, lambda old, theirs, mine: theirs | mine)
     assert merged.value == {"a", "b", "c"} == todo.get().value
-    assert todo.merge({"x"}, todo.get(), lambda *_: pytest.fail("nobody was quicker")).value == {"x"}
+    assert todo.merge({"x"}, todo.get(), lambda *_: pytest.fail("there is nothing to merge")).value == {"x"}
 
 
-def together(work: list[Callable[[], None]]) -> None:
+def run_in_threads(work: list[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""Sleeping, signals, questions, rate limits and deadlines, with a clock that the test owns."""
+"""Sleeping, signals, questions, rate limits and deadlines, on a fake clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_sleeping_for_a_week_uses_no_thread_and_wakes_once(open_one: Open,
     assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
     clock.advance(WEEK - 1)
     assert open_one().work([nap], until_idle=True) == 0
-    clock.advance(3 * WEEK)  # nobody was there when it should have woken
+    clock.advance(3 * WEEK)  # no worker ran when it was due
     late = open_one()
     assert late.work([nap], until_idle=True) == 1
     assert late.work([nap], until_idle=True) == 0
@@ -47,12 +47,12 @@ def test_a_run_sleeping_for_a_week_uses_no_thread_and_wakes_once(open_one: Open,
 def test_a_short_sleep_does_not_park_the_run(open_one: Open) -> None:
     dm = open_one()
     dm._core._engine.patience = 5
-    dm._core._journal.clock = _Real()
+    dm._core._journal.clock = _SystemClock()
     assert dm.run(nap, 0.01, id="r") == "awake"
     assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
-class _Real:
+class _SystemClock:
     def now(self) -> int:
         return int(dt.datetime.now(dt.UTC).timestamp() * 1e6)
 
@@ -116,7 +116,7 @@ def test_a_signal_sent_while_the_run_parks_is_not_lost(open_one: Open) -> None:
 
     engine.journal.append_prepared = late  # type: ignore[method-assign]
     dm.work([listener], until_idle=True)
-    assert dm.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
+    assert dm.run_info("r").status is RunStatus.DONE, "the worker executed it again"
     assert dm.resume("r") == ["just in time"]
 
 
@@ -163,7 +163,7 @@ def test_a_question_can_be_answered_after_a_restart(open_one: Open, effects: Sid
     later = open_one()
     later.answer("r", answer, actor="ada")
     with pytest.raises(RunError, match="no open question"):
-        later.answer("r", not answer)  # a second click, which must not answer the next question
+        later.answer("r", not answer)  # a second click must not answer the next question
     if answer:
         with pytest.raises(RunParked, match="Really"):
             later.resume("r")
@@ -191,7 +191,7 @@ def test_an_unanswered_question_returns_its_default(open_one: Open, clock: FakeC
 
 
 class TooMany(Exception):
-    """As HTTP clients raise it."""
+    """A rate limit as HTTP clients raise it."""
 
     def __init__(self, after: str) -> None:
         super().__init__("429 Too Many Requests")
@@ -266,10 +266,10 @@ def test_two_concurrent_answers_give_one_answer(open_one: Open) -> None:
     history = engine.history
 
     async def slow(row: Any, at: int | None = None) -> Any:
-        found = await history(row, at)
+        known = await history(row, at)
         engine.history = history  # type: ignore[method-assign]
-        await dm._core.answer("r", "theirs")  # by somebody else, after this one has looked
-        return found
+        await dm._core.answer("r", "theirs")  # another person answers after this call has read the history
+        return known
 
     engine.history = slow  # type: ignore[method-assign]
     dm.answer("r", "mine")

@@ -1,33 +1,25 @@
-"""Workers: taking up, taking over, queues with limits, and schedules."""
+"""Workers: executing and taking over runs, queues with limits, and schedules."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from programs.child_processes import until
-from programs.side_effects import SideEffects
+from programs.side_effects import Open, SideEffects
 
 import duramen
 from duramen import Duramen, Queue, RunStatus, Schedule
 from duramen.errors import InvalidInput, LeaseLost
+from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
-
-Open = Callable[[], Duramen]
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def open_one(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Open]:
-    """Opens handles, as new processes would."""
-    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+def open_one(address: str, clock: FakeClock) -> Iterator[Open]:
+    """Opens handles, as new processes would. The in-memory store cannot have several."""
     opened: list[Duramen] = []
 
     def open_one() -> Duramen:
@@ -45,8 +37,8 @@ def echo(value: int) -> int:
     return value
 
 
-class Serving:
-    """A worker on a thread."""
+class WorkerThread:
+    """A worker on a thread, stopped at the end of the block."""
 
     def __init__(self, dm: Duramen, *tasks: object, **options: object) -> None:
         self._dm = dm
@@ -63,16 +55,16 @@ class Serving:
 
 
 def test_a_worker_executes_runs_started_by_any_process(open_one: Open) -> None:
-    with Serving(open_one(), echo):
+    with WorkerThread(open_one(), echo):
         other = open_one()
         handles = [other.start(echo, number) for number in range(20)]
         assert [handle.result(timeout=60) for handle in handles] == list(range(20))
 
 
 def test_workers_and_callers_are_woken_without_polling(open_one: Open) -> None:
-    """The net of a second is not what carries: twenty rounds there and back take less than twenty seconds."""
+    """With polling once a second, twenty round trips would take twenty seconds."""
     dm = open_one()
-    with Serving(open_one(), echo):
+    with WorkerThread(open_one(), echo):
         began = time.monotonic()
         for number in range(20):
             assert dm.start(echo, number).result(timeout=60) == number
@@ -119,14 +111,14 @@ def test_runs_start_by_priority_then_age_and_after_their_delay(
 
 @pytest.mark.promise("X16")
 def test_after_a_takeover_only_the_new_owner_can_write(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
-    stopped, go_on = threading.Event(), threading.Event()
+    stopped, resume = threading.Event(), threading.Event()
 
     @duramen.step
     def act(what: str) -> str:
         effects.do(what)
         if what == "first" and effects.times("first") == 1:
             stopped.set()
-            go_on.wait(60)
+            resume.wait(60)
         return what
 
     @duramen.task
@@ -147,14 +139,14 @@ def test_after_a_takeover_only_the_new_owner_can_write(open_one: Open, clock: Fa
     thread.start()
     stopped.wait(60)
     assert other.run_info("r").status is RunStatus.RUNNING
-    assert other.work([job], until_idle=True) == 0, "while the lease holds, nobody else may"
+    assert other.work([job], until_idle=True) == 0, "no other worker executes it while the lease is valid"
     clock.advance(31)
     assert other.work([job], until_idle=True) == 1
     before = [event.hash for event in other.session("r").events()]
-    go_on.set()
+    resume.set()
     thread.join(60)
-    assert lost, "the old owner is told"
-    assert [event.hash for event in other.session("r").events()] == before, "and wrote nothing"
+    assert lost, "the old owner gets an error"
+    assert [event.hash for event in other.session("r").events()] == before, "the old owner wrote nothing"
     assert other.resume("r") == ["first", "second"]
 
 
@@ -162,30 +154,26 @@ def test_a_lease_is_renewed_while_a_step_runs(open_one: Open, clock: FakeClock) 
     dm = open_one()
     dm._core._engine.lease_seconds = 0.3
 
+    def expiry() -> int:
+        lease = drive(dm._core._journal.store.lease("default", "r"))
+        return lease.expires if lease else 0
+
     @duramen.step
-    def slow() -> bool:
-        first = dm._core._journal.store
-        fence = _expires(dm)
-        until(lambda: _advance(clock, dm) and _expires(dm) > fence, "a renewal")
-        return first is not None
+    def slow() -> str:
+        before = expiry()
+
+        def renewed() -> bool:
+            clock.advance(0.001)
+            return expiry() > before
+
+        until(renewed, "a renewal")
+        return "renewed"
 
     @duramen.task
-    def job() -> bool:
+    def job() -> str:
         return slow()
 
-    assert dm.run(job, id="r") is True
-
-
-def _advance(clock: FakeClock, dm: Duramen) -> bool:
-    clock.advance(0.001)
-    return True
-
-
-def _expires(dm: Duramen) -> int:
-    from duramen.runtime import drive
-
-    lease = drive(dm._core._journal.store.lease("default", "r"))
-    return lease.expires if lease else 0
+    assert dm.run(job, id="r") == "renewed"
 
 
 # -- queues
@@ -204,7 +192,7 @@ def test_a_queue_limits_concurrency_across_workers(open_one: Open, per_key: bool
             active[key] = active.get(key, 0) + 1
             most[key] = max(most.get(key, 0), active[key])
             most["all"] = max(most.get("all", 0), sum(active.values()))
-        if per_key:  # as long as it takes until others are there too
+        if per_key:  # wait until runs of other keys are active too
             until(lambda: most["all"] > 2, "runs of several keys at a time")
         else:
             time.sleep(0.02)
@@ -218,13 +206,13 @@ def test_a_queue_limits_concurrency_across_workers(open_one: Open, per_key: bool
     queue = Queue("mail", concurrency=2, per_key=per_key)
     dm = open_one()
     handles = [dm.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
-    with Serving(open_one(), job, queues=[queue]), Serving(open_one(), job, queues=[queue]):
+    with WorkerThread(open_one(), job, queues=[queue]), WorkerThread(open_one(), job, queues=[queue]):
         for handle in handles:
             handle.result(timeout=120)
     assert most["all"] <= (6 if per_key else 2)
     assert max(most[key] for key in "abc") <= 2
     if per_key:
-        assert most["all"] > 2, "the keys do not hold each other up"
+        assert most["all"] > 2, "keys do not block each other"
 
 
 @pytest.mark.promise("X28")
@@ -264,7 +252,9 @@ def test_missed_ticks_follow_the_policy(open_one: Open, clock: FakeClock, missed
     runs = {one.id for one in dm.runs(task="echo")}
     assert len(runs) == 1 + expected
     ticks = [event.data["tick"] for event in dm.session("schedule:nightly").events()]
-    assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], "it is journaled how far it got"
+    assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], (
+        "the journal records each tick that was handled"
+    )
     assert all(run.startswith("nightly@") for run in runs)
 
 
@@ -289,7 +279,7 @@ def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> N
 
 def test_cron_uses_its_time_zone() -> None:
     summer = Schedule("s", echo, cron="30 2 * * *", tz="Europe/Berlin")
-    ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night in which the clocks change
+    ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night of a clock change
     first, second = next(ticks), next(ticks)
     assert (second - first) // 3_600_000_000 in (23, 24, 25)
 

@@ -1,4 +1,4 @@
-"""Steps that may have happened, and how that is settled; what is refused at definition."""
+"""Steps in doubt and how doubt is settled. Invalid definitions and calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from duramen.errors import (
 )
 
 
-# -- doubt
+# -- steps in doubt
 @pytest.mark.promise("X4", "X5")
 def test_a_check_that_finds_the_effect_settles_doubt_without_a_rerun(dm: Duramen, effects: SideEffects) -> None:
     def find(what: str, *, key: str) -> str | None:
@@ -69,7 +69,7 @@ def test_a_step_that_did_not_happen_reruns_under_the_same_key(dm: Duramen, effec
     assert len(keys) == (3 if checked else 2)
     assert len(set(keys)) == 1
     dm.run(trip, id="other")
-    assert keys[-1] != keys[0], "another run has keys of its own"
+    assert keys[-1] != keys[0], "another run uses other keys"
 
 
 @pytest.mark.promise("X7")
@@ -116,12 +116,12 @@ def test_a_step_with_in_doubt_fail_raises(dm: Duramen, effects: SideEffects) -> 
         try:
             return pay()
         except StepInDoubt as doubt:
-            return f"no idea about {doubt.step}"
+            return f"{doubt.step} is in doubt"
 
     effects.die = "after pay"
     run_until_killed(dm, shop, id="r")
-    assert dm.run(shop, id="r") == "no idea about pay#1"
-    assert dm.run(shop, id="r") == "no idea about pay#1"
+    assert dm.run(shop, id="r") == "pay#1 is in doubt"
+    assert dm.run(shop, id="r") == "pay#1 is in doubt"
     assert effects.times("pay") == 1
 
 
@@ -146,7 +146,7 @@ def test_a_check_that_cannot_tell_parks_the_run(dm: Duramen, effects: SideEffect
     if answer is True:
         with pytest.raises(InvalidInput, match="returned True"):
             dm.run(shop, id="r")
-        assert dm.run_info("r").in_doubt == ["pay#1"], "it can go on once the check is mended"
+        assert dm.run_info("r").in_doubt == ["pay#1"], "the run can continue once the check is fixed"
         return
     with pytest.raises(RunParked, match=r"dead|no route"):
         dm.run(shop, id="r")
@@ -208,7 +208,7 @@ def test_a_timed_out_step_is_in_doubt(dm: Duramen, effects: SideEffects, in_doub
     assert effects.times("slow") == 1
 
 
-# -- what is refused, and when
+# -- invalid definitions and calls
 @pytest.mark.promise("X9")
 def test_an_irreversible_step_without_key_or_check_is_refused() -> None:
     with pytest.raises(InvalidInput, match="neither a key nor a check") as refused:
@@ -264,7 +264,7 @@ def test_wrong_runs_tasks_and_options_raise_named_errors(dm: Duramen) -> None:
         dm.run(two, id="r")
     for call in (dm.resume, dm.run_info, lambda run: dm.signal(run, "x"), lambda run: dm.cancel(run)):
         with pytest.raises(UnknownRun):
-            call("nobody")
+            call("unknown")
     with pytest.raises(InvalidInput, match="not a task"):
         dm.run(len, "abc")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="unknown option"):
@@ -292,7 +292,7 @@ def test_a_session_has_one_open_run_at_a_time(dm: Duramen) -> None:
     dm.start(wait, id="second", session="chat")
     dm.signal("second", "go", 2)
     assert dm.resume("second") == 2
-    assert dm.resume("first") == 1, "the first one's result is not the second one's"
+    assert dm.resume("first") == 1, "each run has its own result"
 
 
 def test_resuming_an_unknown_task_names_it_and_changes_nothing(dm: Duramen) -> None:
@@ -315,4 +315,4 @@ def test_resuming_an_unknown_task_names_it_and_changes_nothing(dm: Duramen) -> N
     with pytest.raises(UnknownTask):
         dm.resume("r", new)
     dm.signal("r", "go", 5)
-    assert dm.resume("r", old) == 5, "the declared version lets old runs finish"
+    assert dm.resume("r", old) == 5, "a task with the old version can finish old runs"
