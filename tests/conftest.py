@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 from programs.child_processes import ChildProcesses
 from programs.seeds import VARIABLE, choose_seed
-from programs.side_effects import Open, SideEffects
+from programs.side_effects import Open, SideEffects, close_all
 
 import duramen
 from duramen.embedders import InstalledModel, find_model
@@ -249,5 +249,4 @@ def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
         return opened[-1]
 
     yield open_one
-    for dm in opened:
-        dm.close()
+    close_all(opened)

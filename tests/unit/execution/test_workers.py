@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from programs.child_processes import until
-from programs.side_effects import Open, SideEffects
+from programs.side_effects import Open, SideEffects, close_all
 
 import duramen
 from duramen import Duramen, Queue, RunStatus, Schedule
@@ -28,8 +30,7 @@ def open_one(address: str, clock: FakeClock) -> Iterator[Open]:
         return opened[-1]
 
     yield open_one
-    for dm in opened:
-        dm.close()
+    close_all(opened)
 
 
 @duramen.task
@@ -37,25 +38,23 @@ def echo(value: int) -> int:
     return value
 
 
-class WorkerThread:
-    """A worker on a thread, stopped at the end of the block."""
-
-    def __init__(self, dm: Duramen, *tasks: object, **options: object) -> None:
-        self._dm = dm
-        self._thread = threading.Thread(target=lambda: dm.work(tasks, **options), daemon=True)  # type: ignore[arg-type]
-        self._thread.start()
-
-    def __enter__(self) -> None:
-        until(lambda: self._dm._core._workers, "the worker")
-
-    def __exit__(self, *_: object) -> None:
-        self._dm.stop_working()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+@contextmanager
+def working(handles: list[Duramen], *tasks: Any, **options: Any) -> Iterator[None]:
+    """A worker of each handle, on its own thread. They are stopped at the end of the block."""
+    threads = [threading.Thread(target=dm.work, args=(tasks,), kwargs=options, daemon=True) for dm in handles]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(dm._core._workers for dm in handles), "the workers")
+    yield
+    for dm in handles:
+        dm.stop_working()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_worker_executes_runs_started_by_any_process(open_one: Open) -> None:
-    with WorkerThread(open_one(), echo):
+    with working([open_one()], echo):
         other = open_one()
         handles = [other.start(echo, number) for number in range(20)]
         assert [handle.result(timeout=60) for handle in handles] == list(range(20))
@@ -64,7 +63,7 @@ def test_a_worker_executes_runs_started_by_any_process(open_one: Open) -> None:
 def test_workers_and_callers_are_woken_without_polling(open_one: Open) -> None:
     """With polling once a second, twenty round trips would take twenty seconds."""
     dm = open_one()
-    with WorkerThread(open_one(), echo):
+    with working([open_one()], echo):
         began = time.monotonic()
         for number in range(20):
             assert dm.start(echo, number).result(timeout=60) == number
@@ -206,7 +205,7 @@ def test_a_queue_limits_concurrency_across_workers(open_one: Open, per_key: bool
     queue = Queue("mail", concurrency=2, per_key=per_key)
     dm = open_one()
     handles = [dm.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
-    with WorkerThread(open_one(), job, queues=[queue]), WorkerThread(open_one(), job, queues=[queue]):
+    with working([open_one(), open_one()], job, queues=[queue]):
         for handle in handles:
             handle.result(timeout=120)
     assert most["all"] <= (6 if per_key else 2)

@@ -1,4 +1,4 @@
-"""The power-loss disk catches what it should catch, and accuses nobody who synced."""
+"""The power-loss disk reveals missing syncs, and databases that sync correctly survive it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CALLS = 200
 
 @dataclass
 class Workload:
-    """Inserts rows one commit at a time and remembers which commits SQLite acknowledged."""
+    """Inserts rows, one per commit, and records which commits SQLite acknowledged."""
 
     synchronous: str
     journal_mode: str = "wal"
@@ -31,7 +31,7 @@ class Workload:
         if not self.raw_key:
             return apsw.Connection(path, vfs=vfs)
         connection = apsw.Connection(path, vfs=vfs and f"multipleciphers-{vfs}")
-        connection.pragma("key", f"raw:{self.raw_key}")  # a passphrase would cost a slow derivation each time
+        connection.pragma("key", f"raw:{self.raw_key}")  # a passphrase would need a slow key derivation each time
         return connection
 
     def run(self, disk: PowerLossDisk) -> None:
@@ -53,7 +53,7 @@ class Workload:
             self.acknowledged.append(row)
 
     def verdict(self, directory: Path) -> str:
-        """What a reader finds after the reboot: "fine", "lost" or "corrupt"."""
+        """The state of the database after the reboot: "fine", "lost" or "corrupt"."""
         connection = self.open(None, str(directory / "journal.db"))
         try:
             if connection.pragma("integrity_check") != "ok":
@@ -65,7 +65,7 @@ class Workload:
             return "corrupt"
         finally:
             connection.close()
-        # The commit that was under way may have made it, but nothing beyond and no gap before.
+        # The last commit may have survived although it was not acknowledged. No row before it may be missing.
         assert rows == list(range(len(rows)))
         assert len(rows) <= len(self.acknowledged) + 1
         return "fine" if len(rows) >= len(self.acknowledged) else "lost"
@@ -77,7 +77,7 @@ def verdicts_of_every_cut(
     journal_mode: str = "wal",
     raw_key: str = "",
 ) -> Iterator[str]:
-    """Cut the workload at its first call, its second, and so on until one run gets through."""
+    """Cut the power at the first call, the second, and so on, until the workload completes."""
     for call in range(1, MOST_CALLS):
         workload = Workload(synchronous, journal_mode, raw_key)
         with PowerLossDisk(seed=call) as disk:
@@ -231,13 +231,13 @@ def test_unsynced_writes_are_torn_at_sector_boundaries(tmp_path: Path, disk: Pow
     outcomes = [contents(disk.survivors(tmp_path / str(k), k)) for k in range(40)]
     connection.close()
     torn = 0
-    for found in (sectors(outcome["journal.db"]) for outcome in outcomes if "journal.db" in outcome):
-        # A sector is the written one, or reads as a gap in the file does.
-        kept = [sector == wanted for sector, wanted in zip(found, written, strict=False)]
-        assert all(sector in (wanted, bytes(512)) for sector, wanted in zip(found, written, strict=False))
-        torn += 1 <= sum(kept[-8:]) < 8
+    for survived in (sectors(outcome["journal.db"]) for outcome in outcomes if "journal.db" in outcome):
+        # Each sector is as written, or zeros.
+        intact = [sector == wanted for sector, wanted in zip(survived, written, strict=False)]
+        assert all(sector in (wanted, bytes(512)) for sector, wanted in zip(survived, written, strict=False))
+        torn += 1 <= sum(intact[-8:]) < 8
     assert torn
-    assert any("journal.db" not in outcome for outcome in outcomes), "an unsynced file may never have been"
+    assert any("journal.db" not in outcome for outcome in outcomes), "an unsynced file may be missing"
 
 
 def sectors(image: bytes) -> list[bytes]:
