@@ -420,9 +420,8 @@ def test_a_question_can_be_answered(waiting: Path) -> None:
     assert resumed.lines[0]["paid"] == "paid 412.5"
     trip = shown(waiting, "trip-1")
     assert (trip["status"], trip["questions"]) == ("done", [])
-    assert [(one["actor"], one["payload"], one["received"]) for one in trip["signals"]] == [  # type: ignore[attr-defined]
-        (ME, True, True)
-    ]
+    signals = [(one["actor"], one["payload"], one["received"]) for one in trip["signals"]]  # type: ignore[attr-defined]
+    assert signals == [(ME, True, True)]
 
 
 def test_one_of_several_questions_can_be_answered(tmp_path: Path) -> None:

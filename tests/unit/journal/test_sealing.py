@@ -1,4 +1,4 @@
-"""Encryption at rest: what is sealed is in no byte of the store, opens only in its place, and goes with its key."""
+"""Encryption at rest: sealed data is unreadable in the store, opens only at its own position, and needs its key."""
 
 from __future__ import annotations
 
@@ -33,21 +33,14 @@ class Diagnosis:
     text: str
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "agent.db")
-    return str(request.getfixturevalue("postgres_url"))
-
-
 @pytest.fixture(autouse=True)
-def _no_key_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DURAMEN_KEY", raising=False)
     monkeypatch.delenv("DURAMEN_FILE_KEY", raising=False)
 
 
 def plant(dm: duramen.Duramen, *subjects: str | None) -> None:
-    """The secret in every way that data can be stored, about a person and about nobody."""
+    """Store the secret in every form that data can have, with and without a subject."""
     for subject in subjects or (None, "ada"):
         session = dm.session(f"s-{subject}")
         session.append("note", {"text": PLANTED}, subject=subject)
@@ -65,7 +58,7 @@ def query(address: str, sql: str) -> list[tuple[Any, ...]]:
         return list(sqlite.execute(sql.replace("duramen.", "duramen_")))
 
 
-def found_in(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ()) -> list[str]:
+def files_with(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ()) -> list[str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent not in without)
     return [path.name for path in files if planted.encode() in path.read_bytes()]
 
@@ -78,13 +71,13 @@ def test_a_sealed_secret_is_in_no_file(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", key=OLD) as dm:
         plant(dm)
         assert {path.name for path in tmp_path.iterdir()} > {"agent.db", "agent.db-wal", "agent.db-shm"}
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         assert dm.verify().ok
         assert next(dm.session("s-ada").events(types="diagnosis")).data == Diagnosis(PLANTED)
-    assert found_in(tmp_path) == []
+    assert files_with(tmp_path) == []
     with duramen.open(tmp_path / "plain.db") as dm:
         plant(dm)
-        assert "plain.db-wal" in found_in(tmp_path), "the search finds what is not sealed"
+        assert "plain.db-wal" in files_with(tmp_path), "the search finds unsealed data"
 
 
 @pytest.mark.promise("G1")
@@ -96,20 +89,20 @@ def test_a_sealed_secret_is_in_no_file_of_the_postgres_cluster(postgres_server: 
             assert dm.verify().ok
         tables = query(url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'duramen'")
         assert len(tables) >= 6
-        found = []
+        leaks = []
         for (table,) in tables:
             rows = query(url, f"SELECT t::text FROM duramen.{table} t")
             text = "".join(row[0] for row in rows)
-            found += [table] if PLANTED in text or PLANTED.encode().hex() in text else []
+            leaks += [table] if PLANTED in text or PLANTED.encode().hex() in text else []
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CHECKPOINT")
             (own,) = connection.execute("SELECT oid FROM pg_database WHERE datname = %s", (database,)).fetchone() or ()
         folder = postgres_server.data_directory
         others = [path for path in (folder / "base").iterdir() if path.name.isdigit() and path.name != str(own)]
-        return found + found_in(folder, without=others)
+        return leaks + files_with(folder, without=others)
 
     assert search("sealed", key=OLD) == []
-    assert "events" in search("plain"), "the search finds what is not sealed"
+    assert "events" in search("plain"), "the search finds unsealed data"
 
 
 @pytest.mark.promise("G1")
@@ -122,11 +115,11 @@ def test_a_file_key_encrypts_names_too(tmp_path: Path, monkeypatch: pytest.Monke
 
     with duramen.open(path, file_key=OLD, workspace=f"space {PLANTED}") as dm:
         write(dm)
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         dm.erase(f"person {PLANTED}")
         assert dm.verify().ok
     assert not any(file.read_bytes().startswith(b"SQLite format 3") for file in tmp_path.iterdir())
-    assert found_in(tmp_path) == []
+    assert files_with(tmp_path) == []
     for wrong in ({"file_key": NEW}, {}):
         with pytest.raises(NotAStore, match="encrypted with another key"):
             duramen.open(path, **wrong)
@@ -136,10 +129,10 @@ def test_a_file_key_encrypts_names_too(tmp_path: Path, monkeypatch: pytest.Monke
         write(dm)
     with duramen.open(tmp_path / "plain.db") as dm:
         pass
-    assert not (tmp_path / "plain.db").read_bytes().startswith(b"SQLite format 3"), "the environment's key counts"
+    assert not (tmp_path / "plain.db").read_bytes().startswith(b"SQLite format 3"), "the key of the environment is used"
 
 
-# -- in its place
+# -- at its own position
 
 
 @pytest.mark.promise("G1")
@@ -158,7 +151,7 @@ def test_an_envelope_opens_only_at_its_own_position() -> None:
 
 
 def forge(path: Path, row: tuple[str, str, int], payload: bytes) -> None:
-    """What somebody could do who can write the file and knows how hashes are made, but has no key."""
+    """Change a row as an attacker could who can write the file and compute hashes, but has no key."""
     workspace, session, position = row
     with closing(apsw.Connection(str(path))) as db:
         where = "(SELECT sid FROM duramen_sessions WHERE workspace = ? AND session = ?)"
@@ -285,7 +278,7 @@ def test_keys_rotate_while_handles_are_open_without_rewriting_payloads(address: 
         before = query(address, PAYLOADS)
         assert old.rotate_key(NEW) == 3
         assert query(address, PAYLOADS) == before
-        assert old.rotate_key(NEW) == 0, "called again, it finds nothing to move"
+        assert old.rotate_key(NEW) == 0, "a second call has nothing to rotate"
         for handle in (old, both):
             handle.session("s").append("note", PLANTED, subject="ada")
             handle.session("s").append("note", PLANTED, subject=f"new with {id(handle)}")
@@ -311,7 +304,7 @@ def sealing(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_erased_data_is_in_no_file(tmp_path: Path, sealing: dict[str, Any]) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, **sealing) as dm, duramen.open(path, **sealing) as other:
-        for number in range(60):  # many, so that pages split and move
+        for number in range(60):  # enough rows to split pages
             dm.session(f"s{number % 7}").append("note", f"{number} {PLANTED}" * 9, subject=f"{PLANTED} {number}")
             dm.session("s").append("note", f"neighbour {number}")
         dm.session("s").append("large", [PLANTED] * 20_000, subject=f"{PLANTED} 0")
@@ -320,7 +313,7 @@ def test_erased_data_is_in_no_file(tmp_path: Path, sealing: dict[str, Any]) -> N
         list(other.session("s").events())
         for number in range(60):
             assert dm.erase(f"{PLANTED} {number}").payloads >= 1
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         for handle in (dm, other):
             assert handle.verify().ok
             assert [e.data for e in handle.session("s").events(stop=60)] == [f"neighbour {n}" for n in range(60)]
@@ -350,7 +343,7 @@ def test_a_killed_erasure_happened_completely_or_not_at_all(tmp_path: Path, poin
         assert [event.erased for event in events] == [erased] * 20 + [False] * erased
         assert dm.verify().ok
         dm.erase("ada")
-        assert found_in(tmp_path) == [], "erasing again finishes the work, log included"
+        assert files_with(tmp_path) == [], "erasing again completes the erasure, including the log"
         assert dm.verify().ok
 
 
@@ -365,7 +358,7 @@ def test_an_erasure_blocked_by_a_reader_is_completed_by_the_next_one(tmp_path: P
                 dm.erase("ada")
             assert "erase again" in busy.value.hint
         dm.erase("ada")
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
 
 
 @pytest.mark.promise("G3")
@@ -375,7 +368,7 @@ def test_the_hash_left_by_an_erasure_cannot_confirm_a_guess(address: str) -> Non
         ((payload, salt),) = query(address, "SELECT payload, salt FROM duramen.events, duramen.subjects")
         dm.erase("ada")
         ((left,),) = query(address, "SELECT payload_hash FROM duramen.events WHERE position = 1")
-        assert left == payload_digest(payload, salt), "with the salt a guess could be checked"
+        assert left == payload_digest(payload, salt), "with the salt, a guess could be confirmed"
         assert left != payload_digest(payload)
         assert query(address, "SELECT * FROM duramen.subjects") == []
         if not address.startswith("postgresql:"):
@@ -394,13 +387,13 @@ def test_an_erased_subject_is_in_no_row(address: str) -> None:
         for table in ("events", "blobs", "subjects", "cursors", "leases"):
             cells = [cell for row in query(address, f"SELECT * FROM duramen.{table}") for cell in row]
             assert all(PLANTED.encode() not in cell for cell in cells if isinstance(cell, bytes))
-            assert table == "events" or PLANTED not in repr(cells), "the session's id is not data about its subject"
+            assert table == "events" or PLANTED not in repr(cells), "the id of a session may contain the secret"
 
 
 @pytest.mark.promise("G2", "G3")
 def test_a_backup_from_before_an_erasure_is_unreadable_after_key_rotation(tmp_path: Path) -> None:
-    """A whole copy carries its data keys, wrapped: the master key opens it as long as that key lives. After an
-    erasure, rotating the master key and destroying the old one is what makes older copies unreadable."""
+    """A copy of the file contains its wrapped data keys, so the master key opens it. To make older copies unreadable
+    after an erasure, rotate the master key and destroy the old one."""
     path, backup = tmp_path / "agent.db", tmp_path / "backup" / "agent.db"
     backup.parent.mkdir()
     with duramen.open(path, key=OLD) as dm:
@@ -411,7 +404,7 @@ def test_a_backup_from_before_an_erasure_is_unreadable_after_key_rotation(tmp_pa
         dm.rotate_key(NEW)
     assert PLANTED.encode() not in backup.read_bytes()
     with duramen.open(backup, key=OLD) as dm:
-        assert [event.data for event in dm.session("s").events()] == [PLANTED], "the old key still lives here"
+        assert [event.data for event in dm.session("s").events()] == [PLANTED], "the old key still opens the backup"
     with pytest.raises(WrongKey):
         duramen.open(backup, key=NEW)
     with duramen.open(path, key=NEW) as dm:
