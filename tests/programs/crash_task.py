@@ -297,7 +297,7 @@ def errand(ref: str) -> Any:
     return [first, enrolled, book("book#2", f"{ref}/hotel")]
 
 
-# -- a process that dies as soon as a step has returned
+# -- a process that is killed as soon as a step has returned
 
 
 @duramen.step(name="refuse")

@@ -60,10 +60,10 @@ def main(address: str) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for number in range(20):
         store.session("a").append("note", f"after {number}")
-    found = [event.data for event in store.session("a").events()]
+    events = [event.data for event in store.session("a").events()]
     sound = store.verify().ok
     store.close()
-    sys.stdout.write(json.dumps({"child": outcomes, "status": status, "events": found, "sound": sound}))
+    sys.stdout.write(json.dumps({"child": outcomes, "status": status, "events": events, "sound": sound}))
 
 
 if __name__ == "__main__":

@@ -166,10 +166,10 @@ def test_processes_that_compact_concurrently_agree(address: str, processes: Chil
         for child in children:
             child.wait_for_lines(1)
         gate.open()
-        found = {child.finish()[1] for child in children}
+        digests = {child.finish()[1] for child in children}
         with duramen.open(address, window=Window(**SMALL)) as dm:
             session = dm.session(name)
-            assert found == {digest_of(session.context())} == {digest_of(session.context(at=session.head().position))}
+            assert digests == {digest_of(session.context())} == {digest_of(session.context(at=session.head().position))}
             keys = [event.key for event in session.events(types="context.summary")]
             assert len(keys) == len(set(keys)) > 0
             assert len(list(session.events(types="context.compacted"))) == 1
@@ -184,7 +184,7 @@ def test_a_concurrent_compaction_by_another_handle_is_detected(tmp_path: Path, v
         session = dm.session("s")
         for number in range(8):
             take_turn(session, number)
-        found: list[Context] = []
+        contexts: list[Context] = []
         visits = 0
 
         def interfere(point: str) -> None:
@@ -192,15 +192,15 @@ def test_a_concurrent_compaction_by_another_handle_is_detected(tmp_path: Path, v
             if point in ("context.summarised", "append.encoded"):  # points at which no lock is held
                 visits += 1
                 if visits == visit + 1:
-                    found.append(other.session("s").context())
+                    contexts.append(other.session("s").context())
 
         crashpoints.listen(interfere)
         try:
             context = session.context()
         finally:
             crashpoints.listen(None)
-        found = found or [other.session("s").context()]
-        assert found == [context] == [session.context(at=context.position)]
+        contexts = contexts or [other.session("s").context()]
+        assert contexts == [context] == [session.context(at=context.position)]
         types = Counter(event.type for event in session.events() if event.type.startswith("context."))
         assert types["context.compacted"] == 1
         assert visits > visit

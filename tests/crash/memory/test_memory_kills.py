@@ -249,8 +249,8 @@ def test_concurrent_remember_and_recall_lose_and_duplicate_nothing(any_address: 
                 for number in range(12):
                     dm.session(f"s{name}").remember(f"shared {number}")
                     dm.memory.remember(f"own {name} {number}", subject=f"p{name}")
-                    found = dm.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
-                    assert f"own {name} {number}" in contents(found)
+                    hits = dm.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
+                    assert f"own {name} {number}" in contents(hits)
                     time.sleep(chance.random() / 1000)
             except BaseException as error:  # noqa: BLE001 - the test reports it
                 faults.append(error)

@@ -546,7 +546,7 @@ def test_a_failed_migration_changes_nothing(address: str, tmp_path: Path, monkey
             migrate(address, tmp_path / "broken")
     with duramen.open(address) as dm:
         assert [event.data for event in dm.session("s").events()] == [1]
-    assert migrate(address, tmp_path / "whole") == ["blue"]
+    assert migrate(address, tmp_path / "valid") == ["blue"]
 
 
 @pytest.mark.promise("J16")

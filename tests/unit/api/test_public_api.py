@@ -118,9 +118,9 @@ def test_the_public_names_are_exactly_these() -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
-    found = getattr(duramen, name)
-    assert inspect.getdoc(found)
-    assert getattr(duramen, name) is found
+    value = getattr(duramen, name)
+    assert inspect.getdoc(value)
+    assert getattr(duramen, name) is value
 
 
 def test_a_star_import_gives_exactly_the_public_names() -> None:
@@ -472,5 +472,5 @@ def test_a_reader_may_stop_early(tmp_path: Path) -> None:
                 break
         reading = dm.session("s").pages()
         next(reading)
-        dm.erase("nobody")
+        dm.erase("unknown")
         assert dm.verify().ok

@@ -22,11 +22,11 @@ def run_async(tmp_path: Path) -> Callable[[Callable[[AsyncDuramen], Awaitable[An
     """Runs a coroutine with a new handle on one file, as a new process would."""
 
     def run(body: Callable[[AsyncDuramen], Awaitable[Any]]) -> Any:
-        async def whole() -> Any:
+        async def main() -> Any:
             async with await duramen.aopen(tmp_path / "agent.db") as dm:
                 return await asyncio.wait_for(body(dm), 60)
 
-        return asyncio.run(whole())
+        return asyncio.run(main())
 
     return run
 
@@ -130,9 +130,9 @@ def test_an_inline_child_does_not_renumber_later_branches(run_async: RunAsync, e
     @duramen.task
     async def parent() -> list[str]:
         await child()
-        got = await asyncio.gather(branch("a"), branch("b"))
+        results = await asyncio.gather(branch("a"), branch("b"))
         await duramen.receive("go")
-        return list(got)
+        return list(results)
 
     async def first(dm: AsyncDuramen) -> None:
         with pytest.raises(RunParked):
@@ -423,9 +423,9 @@ def test_step_keys_may_contain_numbers_and_change_order(dm: Duramen, effects: Si
 
     @duramen.task
     def job() -> list[str]:
-        got = [act.keyed(key)(key) for key in order]
+        results = [act.keyed(key)(key) for key in order]
         duramen.receive("go")
-        return got
+        return results
 
     with pytest.raises(RunParked):
         dm.run(job, id="r")

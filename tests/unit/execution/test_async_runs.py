@@ -30,7 +30,7 @@ def _clear_calls() -> None:
 def run_async(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
     """Run a body with a handle on an event loop, for at most ten seconds. Waits park at once."""
 
-    async def whole() -> None:
+    async def main() -> None:
         clock = FakeClock()
         dm = await duramen.aopen("memory:", clock=clock)
         dm._engine.patience = 0
@@ -39,7 +39,7 @@ def run_async(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> Non
         finally:
             await dm.close()
 
-    asyncio.run(whole())
+    asyncio.run(main())
 
 
 def open_blocking(clock: FakeClock | None = None) -> Duramen:
@@ -369,10 +369,10 @@ async def give_up(what: str) -> str:
     """Gives up while the outcome is being stored."""
     try:
         async with asyncio.timeout(0.05):
-            got = await (fetch("x") if what == "step" else duramen.receive("go"))
+            value = await (fetch("x") if what == "step" else duramen.receive("go"))
     except TimeoutError:
-        got = "timed out"
-    return got + await fetch("after")
+        value = "timed out"
+    return value + await fetch("after")
 
 
 @pytest.mark.promise("X29")
@@ -486,7 +486,7 @@ def test_64_concurrent_runs_in_one_loop_execute_each_step_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def whole() -> None:
+    async def main() -> None:
         async with await duramen.aopen(address) as one, await duramen.aopen(address) as other:
             serving = [one, other] if address != "memory:" else [one]
             handles = [await one.start(many_steps, number, id=f"r{number}") for number in range(64)]
@@ -494,7 +494,7 @@ def test_64_concurrent_runs_in_one_loop_execute_each_step_once(
             assert [await handle.result(10) for handle in handles] == list(range(64))
             assert sum(executed) == 64
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    asyncio.run(asyncio.wait_for(main(), 30))
     assert len(calls) == 192
     assert set(calls.values()) == {1}
 

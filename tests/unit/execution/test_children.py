@@ -62,13 +62,13 @@ def test_a_child_result_is_delivered_once_and_its_failure_is_raised(open_one: Op
 
     @duramen.task
     def parent() -> list[str]:
-        got = [child("good")]
+        results = [child("good")]
         try:
             child("bad")
         except ValueError as error:
-            got.append(str(error))
-        got.append(act("after"))
-        return got
+            results.append(str(error))
+        results.append(act("after"))
+        return results
 
     dm = open_one()
     effects.die = "after good"

@@ -33,9 +33,9 @@ def test_changed_steps_raise_an_error_that_names_them(dm: Duramen, effects: Side
 
     @duramen.task
     def job() -> list[str]:
-        got = [step() for step in current]
+        results = [step() for step in current]
         duramen.receive("go")
-        return got
+        return results
 
     with pytest.raises(RunParked):
         dm.run(job, id="r")
@@ -83,12 +83,12 @@ def test_patched_is_false_for_runs_started_before_the_patch(dm: Duramen, effects
 
     @duramen.task
     def job() -> list[str]:
-        got = []
+        results = []
         if new_code[0] and duramen.patched("extra-first"):
-            got.append(extra())
-        got.append(a())
+            results.append(extra())
+        results.append(a())
         duramen.receive("go")
-        return got
+        return results
 
     with pytest.raises(RunParked):
         dm.run(job, id="old")
@@ -180,11 +180,11 @@ def test_a_replay_executes_no_step_and_writes_nothing(dm: Duramen, effects: Side
 
     @duramen.task
     def job() -> list[str]:
-        got = [act("a")]
+        results = [act("a")]
         duramen.sleep(0)
-        got.append(duramen.receive("go"))
-        got.append(act("b"))
-        return got
+        results.append(duramen.receive("go"))
+        results.append(act("b"))
+        return results
 
     dm.start(job, id="r")
     dm.signal("r", "go", "on")

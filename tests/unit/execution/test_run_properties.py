@@ -341,22 +341,22 @@ class Runs(RuleBasedStateMachine):
         self.start(0, ops, 0, 0)
 
     def _choose_run(self, number: int, **wanted: Any) -> Model | None:
-        found = [
+        candidates = [
             one
             for one in self.models.values()
             if one.queue is None and all(getattr(one, name) == value for name, value in wanted.items())
         ]
-        return found[number % len(found)] if found else None
+        return candidates[number % len(candidates)] if candidates else None
 
     def _run_at_a_step(self, number: int, kinds: set[str]) -> Model | None:
         """A run whose next operation is a step of one of these kinds."""
-        found = [
+        candidates = [
             one
             for one in self.models.values()
             if one.queue is None and one.status == "open" and not one.cancelling and not one.doubt
             if one.wake <= self.clock.now() and one.op[0] in kinds
         ]
-        return found[number % len(found)] if found else None
+        return candidates[number % len(candidates)] if candidates else None
 
     # -- starting
 

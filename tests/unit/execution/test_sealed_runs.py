@@ -30,9 +30,9 @@ def inner(name: str) -> Any:
 
 @duramen.task
 def research(name: str) -> Any:
-    found = inner(name)
+    result = inner(name)
     duramen.receive("go")
-    return found
+    return result
 
 
 def test_a_sealed_run_resumes_and_is_erased_with_its_subject(address: str, tmp_path: Path) -> None:

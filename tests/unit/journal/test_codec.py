@@ -204,8 +204,8 @@ def test_large_values_are_stored_as_blobs_once() -> None:
 
 @pytest.mark.parametrize("moment", [dt.time(12, tzinfo=ZoneInfo("Europe/Berlin")), dt.time(2, 30, fold=1)], ids=str)
 def test_a_time_of_day_keeps_its_zone_and_fold(moment: dt.time) -> None:
-    found = round_trip(moment)
-    assert (found, found.tzinfo, found.fold) == (moment, moment.tzinfo, moment.fold)
+    decoded = round_trip(moment)
+    assert (decoded, decoded.tzinfo, decoded.fold) == (moment, moment.tzinfo, moment.fold)
 
 
 def test_a_windows_path_round_trips() -> None:
@@ -232,11 +232,15 @@ def test_combined_flags_round_trip(rights: Right) -> None:
 
 def test_pydantic_models_keep_aliases_extras_and_the_set_fields() -> None:
     model = Traveller(name="Ada", homeAirport="HAM", meal="vegan")
-    found = round_trip(model)
-    assert found == model
-    assert (found.home, found.seat, found.model_extra) == ("HAM", "window", {"meal": "vegan"})
-    assert found.model_fields_set == {"name", "home", "meal"}
-    assert found.model_dump(exclude_unset=True, by_alias=True) == {"name": "Ada", "homeAirport": "HAM", "meal": "vegan"}
+    decoded = round_trip(model)
+    assert decoded == model
+    assert (decoded.home, decoded.seat, decoded.model_extra) == ("HAM", "window", {"meal": "vegan"})
+    assert decoded.model_fields_set == {"name", "home", "meal"}
+    assert decoded.model_dump(exclude_unset=True, by_alias=True) == {
+        "name": "Ada",
+        "homeAirport": "HAM",
+        "meal": "vegan",
+    }
 
 
 # -- refused on encode
