@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 from programs.conversations import Characters, take_turn
-from programs.model_server import ModelServer, claude, gpt, says
+from programs.model_server import ModelServer, anthropic_body, openai_body, responds
 from programs.provider_requests import check_anthropic, check_openai
 
 import duramen
@@ -272,10 +272,10 @@ def test_the_sdks_send_it(memory_in: str, session: Session) -> None:
     session.say("user", [{"type": "text", "text": "half a character: \ud800"}, THEIRS])
     context = session.context(budget=4_000)
     with ModelServer() as server:
-        server.answers = [says(200, claude({"type": "text", "text": "Fine."}))]
+        server.answers = [responds(200, anthropic_body({"type": "text", "text": "Fine."}))]
         theirs: Any = anthropic.Anthropic(api_key="x", base_url=server.url, max_retries=0)
         theirs.messages.create(model="m", max_tokens=5, **context.anthropic(memory_in=memory_in))
-        server.answers = [says(200, gpt("Fine."))]
+        server.answers = [responds(200, openai_body("Fine."))]
         ours: Any = openai.OpenAI(api_key="x", base_url=server.url, max_retries=0)
         ours.chat.completions.create(model="m", **context.openai(memory_in=memory_in))
         theirs.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs.model_server import Answer, ModelServer, breaks_off, drips, error, hangs, says, vanishes
+from programs.model_server import Answer, ModelServer, disconnects, error, hangs, responds, trickles, truncates
 
 from duramen.embedders import (
     CallableEmbedder,
@@ -102,7 +102,7 @@ def _embeds(to: Any) -> None:
     """Answers as OpenAI does, the last text first."""
     asked = to.server.requests[-1][2]["input"]
     rows = [{"index": at, "embedding": row, "object": "embedding"} for at, row in enumerate(lengths(asked))]
-    says(200, {"object": "list", "data": rows[::-1], "model": "small"})(to)
+    responds(200, {"object": "list", "data": rows[::-1], "model": "small"})(to)
 
 
 @pytest.fixture(autouse=True)
@@ -144,9 +144,9 @@ def test_a_server_is_asked_when_something_is_needed_and_not_before(server: Model
 
 
 def test_a_server_that_is_busy_is_asked_again_once(server: ModelServer) -> None:
-    server.answers = [says(503, error("busy")), _embeds]
+    server.answers = [responds(503, error("busy")), _embeds]
     assert embedder_at(server).embed(["a"]).shape == (1, 3)
-    server.answers = [says(503, error("busy"))]
+    server.answers = [responds(503, error("busy"))]
     server.requests.clear()
     with pytest.raises(EmbedderFailed, match="status 503: busy"):
         embedder_at(server).embed(["a"])
@@ -156,14 +156,14 @@ def test_a_server_that_is_busy_is_asked_again_once(server: ModelServer) -> None:
 @pytest.mark.parametrize(
     ("answer", "says_why"),
     [
-        (says(401, error(f"wrong key {KEY}")), "status 401: wrong key"),
-        (says(404, error("no such model")), "status 404"),
-        (says(200, b"<html>"), "malformed answer"),
-        (says(200, {"data": []}), "0 vectors for 1 texts"),
-        (says(200, {"data": [{"index": 1, "embedding": [1.0, 2.0, 3.0]}]}), "1 vectors for 1 texts"),
-        (says(200, {"data": [{"index": 0, "embedding": [1.0]}]}), "1 dimensions"),
-        (vanishes, "connection failed"),
-        (breaks_off, "connection failed"),
+        (responds(401, error(f"wrong key {KEY}")), "status 401: wrong key"),
+        (responds(404, error("no such model")), "status 404"),
+        (responds(200, b"<html>"), "malformed answer"),
+        (responds(200, {"data": []}), "0 vectors for 1 texts"),
+        (responds(200, {"data": [{"index": 1, "embedding": [1.0, 2.0, 3.0]}]}), "1 vectors for 1 texts"),
+        (responds(200, {"data": [{"index": 0, "embedding": [1.0]}]}), "1 dimensions"),
+        (disconnects, "connection failed"),
+        (truncates, "connection failed"),
     ],
 )
 def test_whatever_a_server_does_wrong_is_one_error_without_the_key(
@@ -176,7 +176,7 @@ def test_whatever_a_server_does_wrong_is_one_error_without_the_key(
     assert failed.value.embedder == "openai:small"
 
 
-@pytest.mark.parametrize("answer", [hangs, drips])
+@pytest.mark.parametrize("answer", [hangs, trickles])
 def test_a_server_is_not_waited_for_longer_than_the_timeout(server: ModelServer, answer: Answer) -> None:
     server.answers = [answer]
     began = time.monotonic()

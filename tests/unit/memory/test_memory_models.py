@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.embedding import Counted
-from programs.model_server import ModelServer, error, good, hangs, says
+from programs.counting_embedder import CountingEmbedder
+from programs.model_server import ModelServer, error, hangs, responds, text_body
 
 import duramen
 from duramen.errors import InvalidInput, ModelFailed
@@ -44,9 +44,9 @@ def dm(any_address: str) -> Iterator[duramen.Duramen]:
 
 
 def answer(server: ModelServer, *answers: Any) -> None:
-    """What the model says, in turn; values as JSON."""
+    """What the model responds, in turn; values as JSON."""
     texts = [one if isinstance(one, str) else json.dumps(one) for one in answers]
-    server.answers = [says(200, good("openai", text)) for text in texts]
+    server.answers = [responds(200, text_body("openai", text)) for text in texts]
 
 
 def extracted(model: OpenAIModel, text: str = TEXT, **settings: Any) -> Extraction:
@@ -173,7 +173,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_refused(
 def test_an_answer_in_a_fence_is_read_and_a_server_that_fails_is_said(server: ModelServer, model: OpenAIModel) -> None:
     answer(server, f"```json\n{json.dumps([FACT])}\n```")
     assert len(extracted(model)) == 1
-    server.answers = [says(500, error("boom"))]
+    server.answers = [responds(500, error("boom"))]
     with pytest.raises(ModelFailed):
         extracted(model)
     server.answers = [hangs]
@@ -275,7 +275,7 @@ def test_an_answer_that_decides_nothing_changes_nothing(
     assert len(told(dm)) == 2
     assert decisions(dm) == []
     assert len(dm.memory.contradictions()) == 1
-    server.answers = [says(500, error("boom"))]
+    server.answers = [responds(500, error("boom"))]
     with pytest.raises(ModelFailed):
         dm.memory.consolidate(model=model)
 
@@ -295,7 +295,7 @@ def test_no_more_is_asked_than_the_limit_says_and_what_is_near_is_asked_about(
     server: ModelServer, model: OpenAIModel, any_address: str
 ) -> None:
     answer(server, {"decision": "both", "reason": "x"})
-    with duramen.open(any_address, embedder=Counted(dims=512)) as dm:
+    with duramen.open(any_address, embedder=CountingEmbedder(dims=512)) as dm:
         dm.memory.remember("the wifi password of the house is swordfish")
         dm.memory.remember("the wifi password of the house is marlin")
         dm.memory.remember("Ada lives in Rome.")

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 from programs.child_processes import until
-from programs.embedding import Counted
+from programs.counting_embedder import CountingEmbedder
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 
 import duramen
@@ -300,7 +300,7 @@ def test_another_model_is_refused(any_address: str) -> None:
         return
     with open_memory(any_address) as dm:
         dm.memory.remember("fact", fresh=True)
-    for other in (Counted("other"), CallableEmbedder(vectors_of, name="test", dims=DIMS, checksum="2")):
+    for other in (CountingEmbedder("other"), CallableEmbedder(vectors_of, name="test", dims=DIMS, checksum="2")):
         with open_memory(any_address, embedder=other) as dm:
             with pytest.raises(EmbedderMismatch, match="test") as refused:
                 dm.memory.recall("fact")

@@ -179,7 +179,7 @@ def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(
 def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     for visit in (1, 2):
-        child = processes.start("memory_handles:remember_many", crash=(point, visit), address=address, count=3)
+        child = processes.start("memory_handles:remember_batches", crash=(point, visit), address=address, count=3)
         assert child.wait() == -signal.SIGKILL, child.errors()
         with open_memory(address, embedder="none") as dm:
             assert dm.verify().ok

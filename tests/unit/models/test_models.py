@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from programs.model_server import (
     Answer,
     ModelServer,
-    breaks_off,
-    claude,
-    drips,
+    anthropic_body,
+    disconnects,
     error,
-    good,
-    gpt,
+    floods,
     hangs,
-    pours,
-    says,
-    vanishes,
+    openai_body,
+    responds,
+    text_body,
+    trickles,
+    truncates,
 )
 
 from duramen import models
@@ -160,29 +160,29 @@ both = pytest.mark.parametrize("protocol", ["anthropic", "openai"])
 @pytest.mark.parametrize(
     ("answer", "reason", "tries"),
     [
-        (says(400, error("prompt is\ntoo long")), "status 400: prompt is too long", 1),
-        (says(404, error("no model x")), "status 404: no model x", 1),
-        (says(408, b""), "status 408: Request Timeout", 2),
-        (says(429, error("slow down"), retry_after="9"), "status 429: slow down", 1),
-        (says(429, error("slow down"), retry_after="inf"), "status 429: slow down", 1),
-        (says(429, error("slow down"), retry_after="soon"), "status 429: slow down", 2),
-        (says(500, error("boom")), "status 500: boom", 2),
-        (says(500, {"error": "boom"}), "status 500: boom", 2),
-        (says(502, b"<html>nginx</html>", content_type="text/html"), "status 502: Bad Gateway", 2),
-        (says(500, b"\xff\xfe\xfa"), "status 500: ", 2),
-        (says(529, error("Overloaded", "overloaded_error")), "status 529: Overloaded", 2),
-        (says(529, {}), "status 529: no reason given", 2),
-        (says(503, error("\x1b[2Jbusy " * 200)), "status 503: [2Jbusy [2Jbusy", 2),
-        (says(200, b"{"), "malformed answer: ", 1),
-        (says(200, b""), "malformed answer: ", 1),
-        (says(200, b"[]"), "malformed answer: ", 1),
-        (says(200, b"<html>welcome</html>"), "malformed answer: ", 1),
-        (says(200, b'{"nested": ' + b"[" * 200_000), "malformed answer: ", 1),
-        (says(200, {"error": {"message": "boom"}}), "malformed answer: ", 1),
-        (says(200, b"\x1f\x8b nonsense", content_encoding="gzip"), "connection failed: ", 2),
-        (vanishes, "connection failed: Server disconnected", 2),
-        (breaks_off, "connection failed: peer closed connection", 2),
-        (pours, "more than 4 MiB of answer", 1),
+        (responds(400, error("prompt is\ntoo long")), "status 400: prompt is too long", 1),
+        (responds(404, error("no model x")), "status 404: no model x", 1),
+        (responds(408, b""), "status 408: Request Timeout", 2),
+        (responds(429, error("slow down"), retry_after="9"), "status 429: slow down", 1),
+        (responds(429, error("slow down"), retry_after="inf"), "status 429: slow down", 1),
+        (responds(429, error("slow down"), retry_after="soon"), "status 429: slow down", 2),
+        (responds(500, error("boom")), "status 500: boom", 2),
+        (responds(500, {"error": "boom"}), "status 500: boom", 2),
+        (responds(502, b"<html>nginx</html>", content_type="text/html"), "status 502: Bad Gateway", 2),
+        (responds(500, b"\xff\xfe\xfa"), "status 500: ", 2),
+        (responds(529, error("Overloaded", "overloaded_error")), "status 529: Overloaded", 2),
+        (responds(529, {}), "status 529: no reason given", 2),
+        (responds(503, error("\x1b[2Jbusy " * 200)), "status 503: [2Jbusy [2Jbusy", 2),
+        (responds(200, b"{"), "malformed answer: ", 1),
+        (responds(200, b""), "malformed answer: ", 1),
+        (responds(200, b"[]"), "malformed answer: ", 1),
+        (responds(200, b"<html>welcome</html>"), "malformed answer: ", 1),
+        (responds(200, b'{"nested": ' + b"[" * 200_000), "malformed answer: ", 1),
+        (responds(200, {"error": {"message": "boom"}}), "malformed answer: ", 1),
+        (responds(200, b"\x1f\x8b nonsense", content_encoding="gzip"), "connection failed: ", 2),
+        (disconnects, "connection failed: Server disconnected", 2),
+        (truncates, "connection failed: peer closed connection", 2),
+        (floods, "more than 4 MiB of answer", 1),
     ],
 )
 def test_a_server_that_fails_is_a_failed_model(
@@ -197,12 +197,14 @@ def test_a_server_that_fails_is_a_failed_model(
 
 @both
 def test_text_that_is_not_utf_8_is_malformed(protocol: str, server: ModelServer) -> None:
-    server.answers = [says(200, json.dumps(good(protocol, " Booked.\n")).encode().replace(b"Booked", b"\xff\xfe"))]
+    server.answers = [
+        responds(200, json.dumps(text_body(protocol, " Booked.\n")).encode().replace(b"Booked", b"\xff\xfe"))
+    ]
     assert failure_of(model_at(protocol, server.url)).reason == "malformed answer: not UTF-8"
 
 
 @both
-@pytest.mark.parametrize("answer", [hangs, drips])
+@pytest.mark.parametrize("answer", [hangs, trickles])
 def test_an_answer_that_does_not_come_is_not_waited_for(protocol: str, answer: Answer, server: ModelServer) -> None:
     server.answers = [answer]
     assert failure_of(model_at(protocol, server.url, timeout=0.3)).reason == "timeout after 0.3 s"
@@ -235,14 +237,14 @@ def test_a_server_that_does_not_accept_is_given_up(protocol: str) -> None:
 @pytest.mark.parametrize(
     "first",
     [
-        says(500, error("boom")),
-        says(429, error("slow"), retry_after="0.01"),
-        says(500, b"", retry_after="-1"),
-        vanishes,
+        responds(500, error("boom")),
+        responds(429, error("slow"), retry_after="0.01"),
+        responds(500, b"", retry_after="-1"),
+        disconnects,
     ],
 )
 def test_a_passing_failure_is_tried_once_more(protocol: str, first: Answer, server: ModelServer) -> None:
-    server.answers = [first, says(200, good(protocol, " Booked.\n"))]
+    server.answers = [first, responds(200, text_body(protocol, " Booked.\n"))]
     assert model_at(protocol, server.url).complete("Go.") == " Booked.\n"
     assert len(server.requests) == 2
 
@@ -250,27 +252,39 @@ def test_a_passing_failure_is_tried_once_more(protocol: str, first: Answer, serv
 @pytest.mark.parametrize(
     ("protocol", "answer", "reason"),
     [
-        ("anthropic", claude({"type": "text", "text": "I"}, stop="refusal"), "refused"),
-        ("anthropic", claude(stop="refusal"), "refused"),
-        ("anthropic", claude(), "no text in the answer"),
-        ("anthropic", claude({"type": "text", "text": " \n"}), "no text in the answer"),
-        ("anthropic", claude({"type": "aside", "text": "Hm."}), "no text in the answer"),
-        ("anthropic", claude({"type": "tool_use", "id": "t", "name": "f", "input": {}}), "no text in the answer"),
-        ("anthropic", claude({"type": "thinking", "thinking": "…"}, stop="max_tokens"), "cut off before any text"),
-        ("anthropic", claude({"type": "text", "text": {"a": 1}}), "malformed answer: Expected `str | null`"),
-        ("openai", gpt(None, refusal="I cannot do that."), "refused"),
-        ("openai", gpt("half an ans", stop="content_filter"), "refused"),
-        ("openai", gpt(None), "no text in the answer"),
-        ("openai", gpt(" \n"), "no text in the answer"),
-        ("openai", gpt(None, tool_calls=[{"id": "t", "type": "function"}], stop="tool_calls"), "no text in the answer"),
-        ("openai", gpt("", stop="length"), "cut off before any text"),
-        ("openai", gpt(1) | {"choices": []}, "no text in the answer"),
-        ("openai", gpt(1) | {"choices": None}, "malformed answer: Expected `array`"),
-        ("openai", gpt(1), "malformed answer: Expected `str | null`"),
+        ("anthropic", anthropic_body({"type": "text", "text": "I"}, stop="refusal"), "refused"),
+        ("anthropic", anthropic_body(stop="refusal"), "refused"),
+        ("anthropic", anthropic_body(), "no text in the answer"),
+        ("anthropic", anthropic_body({"type": "text", "text": " \n"}), "no text in the answer"),
+        ("anthropic", anthropic_body({"type": "aside", "text": "Hm."}), "no text in the answer"),
+        (
+            "anthropic",
+            anthropic_body({"type": "tool_use", "id": "t", "name": "f", "input": {}}),
+            "no text in the answer",
+        ),
+        (
+            "anthropic",
+            anthropic_body({"type": "thinking", "thinking": "…"}, stop="max_tokens"),
+            "cut off before any text",
+        ),
+        ("anthropic", anthropic_body({"type": "text", "text": {"a": 1}}), "malformed answer: Expected `str | null`"),
+        ("openai", openai_body(None, refusal="I cannot do that."), "refused"),
+        ("openai", openai_body("half an ans", stop="content_filter"), "refused"),
+        ("openai", openai_body(None), "no text in the answer"),
+        ("openai", openai_body(" \n"), "no text in the answer"),
+        (
+            "openai",
+            openai_body(None, tool_calls=[{"id": "t", "type": "function"}], stop="tool_calls"),
+            "no text in the answer",
+        ),
+        ("openai", openai_body("", stop="length"), "cut off before any text"),
+        ("openai", openai_body(1) | {"choices": []}, "no text in the answer"),
+        ("openai", openai_body(1) | {"choices": None}, "malformed answer: Expected `array`"),
+        ("openai", openai_body(1), "malformed answer: Expected `str | null`"),
     ],
 )
 def test_an_answer_without_text_is_a_failed_model(protocol: str, answer: Any, reason: str, server: ModelServer) -> None:
-    server.answers = [says(200, answer)]
+    server.answers = [responds(200, answer)]
     assert failure_of(model_at(protocol, server.url)).reason.startswith(reason)
     assert len(server.requests) == 1
 
@@ -294,7 +308,7 @@ def test_whatever_a_server_says_is_an_answer_or_a_failed_model(protocol: str, se
     @settings(max_examples=60, deadline=None)
     @given(st.sampled_from([200, 200, 200, 204, 302, 400, 429, 500]), JSON | st.binary())
     def check(status: int, body: Any) -> None:
-        server.answers = [says(status, b"" if status == 204 else body, retry_after="0")]
+        server.answers = [responds(status, b"" if status == 204 else body, retry_after="0")]
         with contextlib.suppress(ModelFailed):
             assert model.complete("Go.").strip()
 
@@ -306,7 +320,7 @@ def test_whatever_a_server_says_is_an_answer_or_a_failed_model(protocol: str, se
 
 @both
 def test_what_is_sent(protocol: str, server: ModelServer) -> None:
-    server.answers = [says(200, good(protocol, " Booked.\n"))]
+    server.answers = [responds(200, text_body(protocol, " Booked.\n"))]
     model_at(protocol, server.url).complete("half a \ud83d character", system="be brief", max_tokens=7)
     path, headers, body = server.requests[0]
     asked = {"role": "user", "content": "half a ? character"}
@@ -321,7 +335,7 @@ def test_what_is_sent(protocol: str, server: ModelServer) -> None:
 
 @both
 def test_a_server_of_your_own_needs_no_key_and_takes_extras(protocol: str, server: ModelServer) -> None:
-    server.answers = [says(200, good(protocol, " Booked.\n"))]
+    server.answers = [responds(200, text_body(protocol, " Booked.\n"))]
     model = {"anthropic": AnthropicModel, "openai": OpenAIModel}[protocol]
     url = server.url if protocol == "anthropic" else f"{server.url}/v1"
     model("x", base_url=url, extra={"top_k": 1}, name="mine").complete("Go.")
@@ -331,7 +345,7 @@ def test_a_server_of_your_own_needs_no_key_and_takes_extras(protocol: str, serve
 
 
 def test_openai_itself_gets_the_newer_name_of_the_limit(server: ModelServer) -> None:
-    server.answers = [says(200, good("openai", "Booked."))]
+    server.answers = [responds(200, text_body("openai", "Booked."))]
     # OpenAI's own address, but reached through a proxy that answers by itself.
     through = openai.DefaultHttpxClient(proxy=server.url)
     with openai.OpenAI(api_key=KEY, base_url="http://api.openai.com/v1", http_client=through) as client:
@@ -385,7 +399,7 @@ def test_a_missing_sdk_is_named(protocol: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_key_that_the_server_repeats_is_in_no_error(protocol: str, key: str, server: ModelServer) -> None:
     another = "sk-of-somebody-else-0123456789"
     said = f"wrong key: {key} (Bearer {key}, {another})"
-    server.answers = [says(401, error(said), www_authenticate=f"Bearer {key}")]
+    server.answers = [responds(401, error(said), www_authenticate=f"Bearer {key}")]
     model = model_at(protocol, server.url, key=key)
     failed = failure_of(model)
     assert failed.reason.startswith("status 401: wrong key: [redacted]")

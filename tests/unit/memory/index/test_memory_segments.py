@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 from programs.child_processes import ChildProcesses
-from programs.memory_handles import DIMS, come_to_rest, open_memory, vectors_of
+from programs.memory_handles import DIMS, finish_indexing, open_memory, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
@@ -43,7 +43,7 @@ def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:
         else:
             details: Any = {"metadata": {"part": number % 3}, "importance": number / 100}
             dm.memory.remember(f"The boat {number} is painted in colour {number % 7}", subject="ada", **details)
-    come_to_rest(dm)
+    finish_indexing(dm)
 
 
 def asked(dm: duramen.Duramen) -> list[Any]:
@@ -146,7 +146,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
         dm.memory._core._service.index_worker._segment_writer._seen_counts.clear()
-        come_to_rest(dm)
+        finish_indexing(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
@@ -195,7 +195,7 @@ def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, cloc
     with open_memory(str(tmp_path / "agent.db"), clock=clock) as dm:
         for number in range(20):
             dm.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
-        come_to_rest(dm)
+        finish_indexing(dm)
         assert spans(dm) == []
         assert len(dm.memory.recall("note", session="s", limit=50)) == 20
 
@@ -210,7 +210,7 @@ def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeCloc
     with open_memory(address, clock=clock, embedder=other) as dm:
         list(dm.memory.reindex())
         assert spans(dm) == []
-        come_to_rest(dm)
+        finish_indexing(dm)
         assert spans(dm)
         expected = asked(dm)
         assert dm.verify().ok
@@ -222,11 +222,11 @@ def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeCloc
 @pytest.mark.parametrize("point", ["memory.packing", "memory.packed"])
 def test_a_kill_while_packing_loses_nothing(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
-    child = processes.start("memory_handles:pack_all", crash=(point, 2), address=address, count=40)
+    child = processes.start("memory_handles:remember_and_pack", crash=(point, 2), address=address, count=40)
     assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40
-        come_to_rest(dm)
+        finish_indexing(dm)
         assert len(spans(dm)) >= 2
         assert dm.verify().ok
     with open_memory(address) as dm:

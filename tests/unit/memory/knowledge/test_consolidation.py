@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs.embedding import Counted
+from programs.counting_embedder import CountingEmbedder
 
 import duramen
 from duramen.embedders import InstalledModel
@@ -37,7 +37,7 @@ def contents(dm: duramen.Duramen, **whose: str) -> list[str]:
 
 @pytest.mark.promise("S4", "S12")
 def test_what_says_the_same_becomes_one_and_keeps_its_history(address: str) -> None:
-    with duramen.open(address, embedder=Counted(dims=512)) as dm:
+    with duramen.open(address, embedder=CountingEmbedder(dims=512)) as dm:
         older = dm.memory.remember("Ada prefers aisle seats on long flights")
         newer = dm.memory.remember("Ada prefers aisle seats on the long flights")
         other = dm.memory.remember("The staging server runs Debian")
@@ -74,7 +74,7 @@ def test_what_differs_in_a_number_a_name_or_a_negation_stays_apart(installed: In
 @pytest.mark.promise("S4", "G4")
 def test_kinds_keys_speakers_and_people_stay_apart() -> None:
     said = "Deploys need a second pair of eyes"
-    with duramen.open("memory:", embedder=Counted(dims=512)) as dm:
+    with duramen.open("memory:", embedder=CountingEmbedder(dims=512)) as dm:
         dm.memory.remember(said)
         dm.memory.remember(f"{said}.", kind="preference")
         dm.memory.remember(f"{said}!", key="deploys")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from programs.child_processes import ChildProcesses, until
-from programs.model_server import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
+from programs.model_server import ModelServer, disconnects, error, hangs, openai_body, responds, text_body, truncates
 from programs.write_back_process import TURNS, take_turns
 
 import duramen
@@ -38,7 +38,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def answer(server: ModelServer, *candidates: Any, protocol: str = "openai") -> None:
-    server.answers = [says(200, good(protocol, json.dumps({"candidates": candidates})))]
+    server.answers = [responds(200, text_body(protocol, json.dumps({"candidates": candidates})))]
 
 
 def open_one(address: str, server: ModelServer, protocol: str = "openai", **settings: Any) -> duramen.Duramen:
@@ -286,16 +286,16 @@ def test_a_procedure_is_kept_once_it_worked(server: ModelServer) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        says(500, error("boom")),
-        says(401, error("no such key")),
+        responds(500, error("boom")),
+        responds(401, error("no such key")),
         hangs,
-        vanishes,
-        breaks_off,
-        says(200, b"<html>"),
-        says(200, good("openai", "I would rather talk about the weather.")),
-        says(200, good("openai", '{"facts": []}')),
-        says(200, good("openai", "[" * 5_000)),
-        says(200, gpt(None, refusal="I cannot help with that.")),
+        disconnects,
+        truncates,
+        responds(200, b"<html>"),
+        responds(200, text_body("openai", "I would rather talk about the weather.")),
+        responds(200, text_body("openai", '{"facts": []}')),
+        responds(200, text_body("openai", "[" * 5_000)),
+        responds(200, openai_body(None, refusal="I cannot help with that.")),
     ],
     ids=["500", "401", "timeout", "vanishes", "breaks off", "html", "talk", "other", "deep", "refusal"],
 )
