@@ -40,16 +40,16 @@ class ThemeEmbedder:
         return self._vectors[word]
 
 
-def sentence(choices: random.Random, count: int = 9) -> str:
+def sentence(generator: random.Random, count: int = 9) -> str:
     """Random words. Every second one is from the twelve most common ones."""
-    common = choices.choices(WORDS[:12], k=count // 2)
-    return " ".join([*common, *choices.choices(WORDS, k=count - count // 2)])
+    common = generator.choices(WORDS[:12], k=count // 2)
+    return " ".join([*common, *generator.choices(WORDS, k=count - count // 2)])
 
 
 def fill(dm: duramen.Duramen, count: int = 2_000, seed: int = 1, kind: str = "fact", **details: Any) -> list[str]:
     """Store `count` memories and their vectors. Episodes become sessions of ten turns. Returns the texts."""
-    choices = random.Random(seed)
-    texts = [f"{sentence(choices)} {seed}x{number}" for number in range(count)]
+    generator = random.Random(seed)
+    texts = [f"{sentence(generator)} {seed}x{number}" for number in range(count)]
     batch = 10 if kind == "episode" else 500
     for first in range(0, count, batch):
         drafts = [
