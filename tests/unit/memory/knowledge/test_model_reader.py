@@ -152,7 +152,7 @@ def test_it_is_read_in_the_background_and_the_turn_returns_first(any_address: st
         assert dm.session("s").turn("Hello there?", model=lambda context: "I see.").reply == "I see."
         until(lambda: server.requests, "a request to the model")
         assert dm.session("s").turn("And now?", model=lambda context: "Still here.").reply == "Still here."
-        server.over.set()
+        server.closing.set()
 
 
 @pytest.mark.promise("K4")
