@@ -41,7 +41,7 @@ class ThemeEmbedder:
 
 
 def sentence(generator: random.Random, count: int = 9) -> str:
-    """Random words. Every second one is from the twelve most common ones."""
+    """Random words. Half of them are from the twelve most common ones."""
     common = generator.choices(WORDS[:12], k=count // 2)
     return " ".join([*common, *generator.choices(WORDS, k=count - count // 2)])
 

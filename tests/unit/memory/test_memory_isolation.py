@@ -25,7 +25,7 @@ SESSIONS = ("s", "t")
 def handles(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[duramen.Duramen]]:
-    """Two workspaces in one store, two handles for each. The second handle has its own caches, as another process has."""
+    """Two workspaces in one store, two handles for each. The second handle has its own caches, like another process."""
     if request.param == "postgres":
         address = str(request.getfixturevalue("module_url"))
     elif request.param == "bound":

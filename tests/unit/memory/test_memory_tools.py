@@ -150,8 +150,8 @@ def test_memory_works_in_the_async_api(any_address: str) -> None:
             )
             await dm.memory.catch_up()
             assert await dm.memory.waiting() == 0
-            found = await dm.memory.recall("Where does Ada live?", subject="ada", limit=1)
-            assert contents(found) == ["Ada lives in Oslo"]
+            result = await dm.memory.recall("Where does Ada live?", subject="ada", limit=1)
+            assert contents(result) == ["Ada lives in Oslo"]
             assert contents(await dm.memory.history(old.id)) == ["Ada lives in Rome", "Ada lives in Oslo"]
             assert (await dm.memory.get(new.id)).content == "Ada lives in Oslo"
             assert len([one async for one in dm.memory.list()]) == 20

@@ -97,7 +97,7 @@ def test_bad_options_are_refused_and_both_apis_agree(any_address: str) -> None:
         dm.memory.remember("Ada lives in Rome.")
         dm.memory.remember("Ada lives in Oslo.")
         sync_pairs = pairs(dm)
-        for wrong in ({"limit": 0}, {"limit": "x"}, {"whose": "x"}):
+        for wrong in ({"limit": 0}, {"limit": "x"}, {"unknown": "x"}):
             with pytest.raises(InvalidInput):
                 dm.memory.contradictions(**wrong)  # type: ignore[arg-type]
         if any_address == "memory:":

@@ -1,4 +1,4 @@
-"""Large searches rank only candidates, chosen by vector codes and rare words. Here the limits are small, and the results
+"""Large searches rank only candidates, chosen by vector codes and rare words. Here the limits are small, and results
 are compared with those of ranking everything."""
 
 from __future__ import annotations
