@@ -530,7 +530,7 @@ def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
         cwd=doubtful,
     )
     assert (forked.code, forked.out.startswith(f"other goes on from {KILLED} at 7")) == (0, True)
-    refused(again, "exists already", "another id")
+    refused(again, "already exists", "another id")
     assert before.code == 2
     refused(beyond, "cannot be forked at 999")
     refused(nobody, "there is no run 'nobody'")
