@@ -246,7 +246,7 @@ class UnknownTask(RunError):
     """This process does not have the task of a run."""
 
     def __init__(self, run: str, task: str, version: str | None) -> None:
-        which = f"{task!r}" if version is None else f"{task!r}, version {version!r}"
+        which = f"{task!r}" if version is None else f"{task!r} in version {version!r}"
         super().__init__(
             f"run {run!r} needs the task {which}, which this process does not have",
             hint="import its module, or pass the task; keep an old version until its runs have ended",
