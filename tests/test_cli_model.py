@@ -88,13 +88,13 @@ def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache:
     failed, told = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
-    assert message.startswith("Error: no vectors from all-MiniLM-L6-v2: its weights are not installed")
+    assert message.startswith("Error: cannot use all-MiniLM-L6-v2: its weights are not installed")
     assert "DURAMEN_OFFLINE" in message
     assert hint.startswith("Hint: run `duramen model install`")
     # A script is told in one line, and goes on.
     assert (told.code, told.out) == (0, "")
     assert told.err.count("\n") == 1
-    assert "search uses words alone" in told.err
+    assert "Search uses words alone" in told.err
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])

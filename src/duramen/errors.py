@@ -261,7 +261,7 @@ class RunParked(RunError):
 
     def __init__(self, run: str, waiting: str) -> None:
         super().__init__(
-            f"run {run!r} waits: {waiting}",
+            f"run {run!r} waits for: {waiting}",
             hint="use dm.answer, dm.signal or dm.settle, then dm.resume",
         )
         self.run = run
@@ -432,7 +432,7 @@ class EmbedderFailed(DuramenError):
     """An embedder gave no vectors that can be used. `embedder` is its name; `reason` says why in a few words."""
 
     def __init__(self, embedder: str, reason: str, *, hint: str = "") -> None:
-        super().__init__(f"no vectors from {embedder}: {reason}", hint=hint)
+        super().__init__(f"cannot use {embedder}: {reason}", hint=hint)
         self.embedder = embedder
         self.reason = reason
 

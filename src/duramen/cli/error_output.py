@@ -11,6 +11,7 @@ from ..errors import (
     StoreUnavailable,
     UnknownMemory,
     UnknownProposal,
+    UnknownRun,
     UnknownSession,
     WrongKey,
 )
@@ -20,17 +21,21 @@ from .terminal_text import visible
 FAILED = 2
 """The exit code when a command failed."""
 
-_KEY_HINT = "set DURAMEN_KEY in the environment"
+_KEY_HINT = "set DURAMEN_KEY in the environment to the key of this store"
 _CLI_HINTS: dict[type[DuramenError], str] = {
     KeyMissing: _KEY_HINT,
     WrongKey: _KEY_HINT,
+    UnknownSession: "list the sessions with `duramen sessions`, or choose another workspace with --workspace",
+    UnknownRun: "list the runs with `duramen runs`, or choose another workspace with --workspace",
+    UnknownMemory: "list the memories with `duramen memory list`; it may have been forgotten",
+    UnknownProposal: "list the proposals with `duramen proposals list`",
+}
+"""Hints that replace those of the library, which are written for programs."""
+_MORE_HINTS: dict[type[DuramenError], str] = {
     NotAStore: "check --store; for an encrypted file, set DURAMEN_FILE_KEY in the environment",
     StoreUnavailable: "check --store, or DURAMEN_STORE in the environment",
-    UnknownSession: "choose another workspace with --workspace",
-    UnknownMemory: "run `duramen memory list`",
-    UnknownProposal: "run `duramen proposals list`",
 }
-"""What to do on the command line. The hints of the library are written for programs."""
+"""Hints that are printed after those of the library."""
 
 
 def print_error(message: str, hint: str = "") -> None:
@@ -44,8 +49,9 @@ def print_error(message: str, hint: str = "") -> None:
 def print_exception(error: Exception) -> None:
     """Print what an exception means, without a traceback."""
     if isinstance(error, DuramenError):
-        hint = _CLI_HINTS.get(type(error))
-        print_error(error.message, with_cli_hint(error.hint, hint) if hint else error.hint)
+        hint = _CLI_HINTS.get(type(error), error.hint)
+        more = _MORE_HINTS.get(type(error))
+        print_error(error.message, with_cli_hint(hint, more) if more else hint)
     elif isinstance(error, OSError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         print_error(f"{where}{error.strerror or error}")

