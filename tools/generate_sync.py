@@ -258,7 +258,7 @@ def _passed(arguments: ast.arguments) -> str:
 
 
 def _indented(text: str) -> str:
-    """A member, indented for its class. Docstrings come from a class: all lines but their first are indented already."""
+    """A member, indented for its class. All lines of a docstring but the first one are already indented."""
     lines, inside = [], False
     for line in text.split("\n"):
         lines.append(line if inside or not line else f"    {line}")

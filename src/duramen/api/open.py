@@ -35,8 +35,8 @@ def open(address: Address, **settings: Unpack[Settings]) -> Duramen:
 async def aopen(address: Address, **settings: Unpack[Settings]) -> AsyncDuramen:
     """Open a store for use from an event loop and return a handle on one workspace.
 
-    It takes the same arguments and raises the same errors as `open`. Close the handle with `await dm.close()`, or use it
-    with `async with`.
+    It takes the same arguments and raises the same errors as `open`. Close the handle with `await dm.close()`, or use
+    it with `async with`.
     """
     return await open_on(Looping(), address, settings)
 
