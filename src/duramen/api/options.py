@@ -214,3 +214,8 @@ def model_of(model: Model | str | None) -> Model | None:
             hint="give an object with a complete() method, or a name such as openai:NAME@URL",
         )
     return model
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, and without the password of a URL."""
+    return f"a URL of {len(value)} characters" if isinstance(value, str) and "://" in value else repr(value)[:80]

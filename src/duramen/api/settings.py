@@ -20,6 +20,7 @@ from ..memory.catalog.memory_event import MemoryProjection
 from ..memory.knowledge.policies import KindPolicy
 from ..ports import Clock, Embedder, Ids, Model, Store
 from ..runtime import Runtime
+from .options import shown
 
 Address = str | PathLike[str]
 
@@ -95,7 +96,7 @@ def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     """The store at an address. Blocks. Raises `InvalidInput` if the address is not valid."""
     text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
-        raise InvalidInput(f"{_shown(address)} is not an address", hint="give a path, or a postgresql:// URL")
+        raise InvalidInput(f"{shown(address)} is not an address", hint="give a path, or a postgresql:// URL")
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
         return _in_memory(settings, runtime)
@@ -217,15 +218,15 @@ def check_settings(settings: Settings) -> None:
     for name, kinds in _NUMBERS.items():
         value: object = settings.get(name, 1)
         if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
-            raise InvalidInput(f"{_shown(value)} cannot be `{name}`", hint="give a number above 0")
+            raise InvalidInput(f"{shown(value)} cannot be `{name}`", hint="give a number above 0")
     if not isinstance(settings.get("window", Window()), Window):
-        raise InvalidInput(f"{_shown(settings['window'])} cannot be `window`", hint="give a duramen.Window(…)")
+        raise InvalidInput(f"{shown(settings['window'])} cannot be `window`", hint="give a duramen.Window(…)")
     if not isinstance(settings.get("episodes", EpisodePolicy()), EpisodePolicy):
         hint = "give a duramen.EpisodePolicy(…)"
-        raise InvalidInput(f"{_shown(settings['episodes'])} cannot be `episodes`", hint=hint)
+        raise InvalidInput(f"{shown(settings['episodes'])} cannot be `episodes`", hint=hint)
     if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
         hint = "give keep, flag or quarantine"
-        raise InvalidInput(f"{_shown(settings['suspicious'])} cannot be `suspicious`", hint=hint)
+        raise InvalidInput(f"{shown(settings['suspicious'])} cannot be `suspicious`", hint=hint)
     _check_policies(settings.get("policies", {}))
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
@@ -239,11 +240,6 @@ def _check_policies(policies: object) -> None:
     )
     if not good:
         raise InvalidInput(
-            f"{_shown(policies)} cannot be `policies`",
+            f"{shown(policies)} cannot be `policies`",
             hint='give a dict such as {"fact": duramen.KindPolicy("check", stale_after=30)}',
         )
-
-
-def _shown(value: object) -> str:
-    """A value for a message: short, and without the password of a URL."""
-    return f"an address of {len(value)} characters" if isinstance(value, str) and "://" in value else repr(value)[:80]

@@ -14,7 +14,7 @@ from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
 from ...memory.loader import MemoryLoader
 from ...ports import MemoryQuery, Model
-from ..options import ALL, RecallOptions, Scope, check_options, model_of
+from ..options import ALL, RecallOptions, Scope, check_options, model_of, shown
 from .memory_snapshot import AsyncMemorySnapshot
 from .procedures import AsyncProcedures
 from .proposals import AsyncProposals
@@ -151,7 +151,7 @@ class AsyncMemories:
     async def _audiences(self, whose: Scope) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
         if not isinstance(everyone, bool):
-            raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="give True or False")
+            raise InvalidInput(f"{shown(everyone)} cannot be `everyone`", hint="give True or False")
         if everyone:
             return None
         return await self._service.catalog.audiences(whose.get("subject"), whose.get("session"))
@@ -420,13 +420,13 @@ def _weighed(half_life: object) -> dict[str, Any]:
     seconds = half_life.total_seconds() if isinstance(half_life, dt.timedelta) else half_life
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= _CENTURY:
         hint = "give seconds or a timedelta, from 1 second to 100 years"
-        raise InvalidInput(f"{half_life!r} cannot be `half_life`", hint=hint)
+        raise InvalidInput(f"{shown(half_life)} cannot be `half_life`", hint=hint)
     return {"weights": replace(DEFAULT, half_life_days=seconds / 86_400)}
 
 
 def _share(what: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a number from 0 to 1")
+        raise InvalidInput(f"{shown(value)} cannot be `{what}`", hint="give a number from 0 to 1")
     return float(value)
 
 
@@ -438,11 +438,11 @@ def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if kinds is None:
         return None
     if isinstance(kinds, bytes) or not isinstance(kinds, Iterable):
-        raise InvalidInput(f"{kinds!r} cannot be `kinds`", hint="give a kind, or several")
+        raise InvalidInput(f"{shown(kinds)} cannot be `kinds`", hint="give a kind, or several")
     return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 def _metadata(value: object) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, Mapping):
-        raise InvalidInput(f"{value!r} cannot be `metadata`", hint="give a dict with the values to search for")
+        raise InvalidInput(f"{shown(value)} cannot be `metadata`", hint="give a dict with the values to search for")
     return value

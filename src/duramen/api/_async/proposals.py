@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ...errors import InvalidInput
 from ...memory.catalog.memory_event import MemoryDetails
+from ..options import shown
 
 if TYPE_CHECKING:
     from ...memory.knowledge.proposals import Proposal
@@ -54,7 +55,7 @@ class AsyncProposals:
 
         for name, text in (("evidence", evidence), ("reason", reason)):
             if not isinstance(text, str):
-                raise InvalidInput(f"{text!r} cannot be `{name}`", hint="give text")
+                raise InvalidInput(f"{shown(text)} cannot be `{name}`", hint="give text")
         wanted = ProposalDraft(content, kind, {**details}, evidence, reason, source)
         service = self._service()
         proposal = await service.proposals.make(wanted, subject, actor, accepted)
@@ -79,7 +80,9 @@ class AsyncProposals:
         from ...memory.knowledge.proposals import ProposalState
 
         if state not in tuple(ProposalState):
-            raise InvalidInput(f"{state!r} is not a state of a proposal", hint="give pending, accepted or dismissed")
+            raise InvalidInput(
+                f"{shown(state)} is not a state of a proposal", hint="give pending, accepted or dismissed"
+            )
         everyone = everyone and subject is None
         async for proposal in self._service().proposals.listed(ProposalState(state), subject, everyone):
             yield proposal
