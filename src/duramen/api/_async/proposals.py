@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 class AsyncProposals:
-    """Proposals, saved once a person accepts them: preferences, identity, profile and persona. As
-    `dm.memory.proposals`."""
+    """What waits for the decision of a person: preferences, identity, profile and persona.
+
+    `dm.memory.proposals` holds it. A proposal is saved once a person accepts it.
+    """
 
     def __init__(self, service: Callable[[], MemoryService]) -> None:
         self._service = service

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 
 class Procedures:
-    """Procedures: named steps in order, with every version and how often each version worked. As
-    `dm.memory.procedures`.
+    """Named steps in order, with every version and how often each version worked.
 
-    Each call sees the procedures of the workspace, and those of the `subject` if one is given. Those of the subject
-    come first.
+    `dm.memory.procedures` holds it. Each call sees the procedures of the workspace, and those of the `subject` if one
+    is given. Those of the subject come first.
     """
 
     def __init__(self, core: AsyncProcedures) -> None:

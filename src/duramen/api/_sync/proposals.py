@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class Proposals:
-    """Proposals, saved once a person accepts them: preferences, identity, profile and persona. As
-    `dm.memory.proposals`."""
+    """What waits for the decision of a person: preferences, identity, profile and persona.
+
+    `dm.memory.proposals` holds it. A proposal is saved once a person accepts it.
+    """
 
     def __init__(self, core: AsyncProposals) -> None:
         self._core = core
