@@ -14,16 +14,10 @@ ROOT = Path(__file__).parent.parent
 ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|.*\| (built|planned) \|$", re.MULTILINE)
 
 
-<<<<<<< HEAD
 def read_promises() -> dict[str, tuple[str, str]]:
     """The text and the state of each promise in the table, by id."""
     page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
     return {name: (text, state) for name, text, state in ROW.findall(page)}
-=======
-def read_promises() -> dict[str, str]:
-    """The promises of docs/promises.md, by id."""
-    return dict(ROW.findall((ROOT / "docs" / "promises.md").read_text(encoding="utf-8")))
->>>>>>> 3f0d5b239c1f375bf6332445ebac875b56845bad
 
 
 class Collector:
@@ -56,13 +50,9 @@ def main() -> int:
     untested = [name for name in built if name not in collector.tests]
     if unknown:
         print(f"tests name unknown promises: {', '.join(unknown)}")
-<<<<<<< HEAD
     if untested:
         print(f"promises marked as built have no test: {', '.join(untested)}")
     return 1 if unknown or untested else 0
-=======
-    return 1 if unknown else 0
->>>>>>> 3f0d5b239c1f375bf6332445ebac875b56845bad
 
 
 if __name__ == "__main__":
