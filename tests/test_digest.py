@@ -657,7 +657,7 @@ def test_the_limit_holds_whatever_comes(output: object, limit: int, counter: Thi
 
 
 FIXED = """
-tool output characters character lines line whole exit status first last row rows columns column table CSV TSV
+tool output characters character lines line full exit status first last row rows columns column table CSV TSV
 diff file files changed commit commits log listing directories sections HTML title headings link links image images JSON
 data list of object objects with key keys text integer number null boolean true false empty the a value more"""
 
