@@ -191,7 +191,7 @@ def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.
     monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
     with pytest.raises(DuramenError, match=r"index\.lock") as failure:
         commit(path, "x")
-    assert "another git process" in failure.value.hint
+    assert "the other git process" in failure.value.hint
     monkeypatch.setattr(git_commands, "PAUSES", (0.05,) * 100)
     release = threading.Timer(0.2, lock.unlink)
     release.start()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...ports.world import TokenCounter
-from .sentences import is_manners, sentences
+from .sentences import is_pleasantry, sentences
 from .trim import cut, plain
 
 DECIDED, ERROR, FIXED, CALLED, RETURNED, EARLIER = "decided", "error", "fixed", "called", "returned", "earlier"
@@ -111,7 +111,7 @@ def _lines(turn: int, item: Excerpt, fix: str | None) -> Iterator[SummaryLine]:
         text = _unlabelled(label, text)
         # The label may be a role that happens to be called "decided". Only these kinds have a weight.
         weight = _weight(label, text) if item.kind in _WEIGHTY else Weight.SAID
-        if text and (weight is not Weight.SAID or not is_manners(text)):
+        if text and (weight is not Weight.SAID or not is_pleasantry(text)):
             yield SummaryLine(label, text, weight, turn, inner)
 
 

@@ -21,7 +21,7 @@ _ABBREVIATIONS = frozenset(
 _MONTHS = ("Jan", "Feb", "Mär", "Apr", "Mai", "Jun", "Jul", "Aug", "Sep", "Okt", "Nov", "Dez")
 """A full stop between a number and one of these does not end a sentence: German "3. Juni"."""
 # fmt: off
-_MANNERS = frozenset([
+_PLEASANTRIES = frozenset([
     "", "ok", "okay", "sure", "thing", "yes", "yep", "no", "right", "great", "perfect", "cool", "nice", "awesome",
     "excellent", "wonderful", "amazing", "lovely", "fine", "alright", "hi", "hello", "hey", "there", "good",
     "morning", "afternoon", "evening", "day", "thanks", "thank", "thx", "you", "many", "cheers", "please", "got",
@@ -40,7 +40,7 @@ _OFFERS = re.compile(
     r"|\banything else\b.*\?$|^(?:i )?hope (?:this|that) helps\b|^have a (?:nice|great|good) "
 )
 _AROUND = ",.!?()-\u2013\u2014"
-_MANNERLY = 120
+_LONGEST_PLEASANTRY = 120
 """Longer sentences are never pleasantries."""
 
 
@@ -77,13 +77,13 @@ def _is_abbreviation(line: str, start: int, end: re.Match[str]) -> bool:
     return is_initial or word.lower() in _ABBREVIATIONS or word[-2:-1] == "."
 
 
-def is_manners(sentence: str) -> bool:
+def is_pleasantry(sentence: str) -> bool:
     """Whether the sentence greets, thanks, agrees or offers help, and says nothing else."""
-    if len(sentence) > _MANNERLY:
+    if len(sentence) > _LONGEST_PLEASANTRY:
         return False
     lower = sentence.lower().replace("\u2019", "'")
     for word in lower.split():
-        if word.strip(_AROUND) not in _MANNERS:
+        if word.strip(_AROUND) not in _PLEASANTRIES:
             offering = any(hint in lower for hint in _OFFERING) and _OFFERS.search(lower)
             return bool(offering) and not any(map(str.isdigit, lower))
     return True

@@ -173,7 +173,7 @@ def _text(what: str, value: object) -> str:
 def _id(value: object) -> str:
     text = _text("id", value)
     if len(text) > _LONGEST_ID:
-        raise InvalidInput(f"the id has {len(text)} characters", hint=f"give at most {_LONGEST_ID} characters")
+        raise InvalidInput(f"the id is too long: {len(text)} characters", hint=f"give at most {_LONGEST_ID} characters")
     return text
 
 
