@@ -79,9 +79,9 @@ class Store(MemoryStore, Protocol):
     Failure. Every method raises `StoreError` (or a subclass) if the database fails, `StoreDamaged` for a row that does
     not match its checksum, `StoreClosed` after `close` and `ForkedHandle` in a forked child process. A method that
     writes does so in one transaction: if it raises, it stored nothing. There is one exception: after
-    `StoreUnavailable`, or if the writing thread was interrupted, the outcome is unknown. Repeat the call then. An append
-    with the same key is stored once, and repeating any other write changes nothing more. Only `note_recalls` would
-    count twice.
+    `StoreUnavailable`, or if the writing thread was interrupted, the outcome is unknown. Repeat the call then. An
+    append with the same key is stored once, and repeating any other write changes nothing more. Only `note_recalls`
+    would count twice.
 
     Durability. On return a write is committed and safe from a power cut, except for a batch that is not `synced`.
 
