@@ -1,4 +1,4 @@
-"""Memories by what is asked for, and what is noted about them without an append."""
+"""Memories by what is asked for, and what is with_recalls about them without an append."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ports import Change, Generation, IndexEntry, MemoryQuery, MemoryRow, StoredIndexEntry
-from ..common.memory_rows import noted
+from ..common.memory_rows import with_recalls
 from ..common.row_checksum import checksum
 from .connection import Connection, Work, execute_planned
 from .memories import (
@@ -35,7 +35,7 @@ class MemoryCatalog:
 
         def work(connection: Connection) -> list[MemoryRow]:
             rows = connection.execute(_narrowed(query).encode(), values, binary=True)
-            return [noted(read_memory(row), recalled, at) for recalled, at, *row in rows]
+            return [with_recalls(read_memory(row), recalled, at) for recalled, at, *row in rows]
 
         return await self._do(work)
 
