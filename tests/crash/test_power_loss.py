@@ -7,23 +7,14 @@ from pathlib import Path
 
 import apsw
 import pytest
+from programs.power_loss import open_on
 
 import duramen
-from duramen.api._async.duramen import AsyncDuramen
 from duramen.api._sync.duramen import Duramen
-from duramen.api.settings import open_journal
 from duramen.errors import DuramenError
-from duramen.runtime import Blocking
-from duramen.stores.sqlite import SqliteSettings, SqliteStore
 from duramen.testing.power_loss import PowerLossDisk
 
 ROUNDS = 3
-
-
-def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Duramen:
-    store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
-    store._access.writer.connection.pragma("synchronous", synchronous)
-    return Duramen(AsyncDuramen(open_journal(store, {}), Blocking()))
 
 
 def work(handle: Duramen, acknowledged: list[tuple[str, int]]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from programs.append_audit import AppendAudit, verified
 from programs.child_processes import ChildProcess, ChildProcesses, Gate
 from programs.cutting_proxy import CuttingProxy
+from programs.paths import TESTS
 
 import duramen
 from duramen.errors import StoreBusy
@@ -114,7 +115,7 @@ def test_the_others_go_on_when_one_of_them_is_killed(address: str, processes: Ch
 
 @pytest.mark.promise("J2", "J14")
 def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
-    program = Path(__file__).parent / "programs" / "writer.py"
+    program = TESTS / "programs" / "writer.py"
     command = [sys.executable, str(program), address, "program"]
     env = os.environ | {CRASH_VARIABLE: "append.committed:6"}
     died = subprocess.run([*command, "0", "20", "a", "b"], env=env, capture_output=True, text=True)

@@ -12,10 +12,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from programs.paths import ROOT
 
 from duramen.embedders import InstalledModel, MiniLM, best_precision
 
-BENCH = Path(__file__).parent.parent / "bench"
+BENCH = ROOT / "bench"
 
 
 @pytest.fixture

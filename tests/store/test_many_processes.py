@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from programs.append_audit import AppendAudit, verified
 from programs.child_processes import ChildProcess, ChildProcesses, Gate, until
+from programs.paths import TESTS
 
 import duramen
 from duramen.errors import DuramenError, StoreBusy, StoreClosed
@@ -312,7 +313,7 @@ def test_following_is_not_ended_by_what_happens_elsewhere(address: str) -> None:
 @pytest.mark.promise("J5")
 def test_a_handle_is_refused_in_a_forked_child_and_unharmed_in_its_parent(address: str) -> None:
     command = [sys.executable, "-m", "programs.fork_with_handle", address]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert set(said["child"].values()) == {"ForkedHandle"}, said["child"]

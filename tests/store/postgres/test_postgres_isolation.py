@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -24,9 +24,9 @@ from duramen.stores.postgres.pool import Pool
 
 
 @pytest.fixture(scope="module")
-def filled(_new_bound_database: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+def filled(module_bound_urls: tuple[str, str]) -> tuple[str, str]:
     """Two workspaces with rows in every table: the URL of an ordinary role, and the superuser's."""
-    bound, superuser = _new_bound_database()
+    bound, superuser = module_bound_urls
     fill(bound)
     return bound, superuser
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -44,9 +44,9 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def connections(_new_bound_database: Callable[[], tuple[str, str]]) -> Iterator[tuple[Connection, Connection]]:
+def connections(module_bound_urls: tuple[str, str]) -> Iterator[tuple[Connection, Connection]]:
     """One that is bound to our workspace, and one that sees everything, in a store that is not small."""
-    bound, superuser = _new_bound_database()
+    bound, superuser = module_bound_urls
     fill(bound)
     with psycopg.connect(bound, autocommit=True) as ours, psycopg.connect(superuser, autocommit=True) as free:
         ours.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))

@@ -5,31 +5,31 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 import pytest
 from programs.memory_handles import contents, open_memory
+from programs.paths import ROOT
 from programs.tenants import tables, write_all_tables
 from psycopg import errors as pg
 
 import duramen
 from duramen.errors import StoreReadOnly, WorkspaceRefused
 
-PAGE = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 ROLES, SCHEMA, PINNED = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 Address = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def address(_new_database: Callable[[], str]) -> Address:
+def address(module_url: str) -> Address:
     """Where a role of the page reaches the database; roles are the server's, so they get a name of their own here."""
     mark = uuid.uuid4().hex[:8]
 
     def own(text: str) -> str:
         return re.sub(r"\b(duramen_(?:owner|agents|admin)|tenant_acme|agents(?= OWNER))\b", rf"\1_{mark}", text)
 
-    with psycopg.connect(_new_database(), autocommit=True) as connection:
+    with psycopg.connect(module_url, autocommit=True) as connection:
         for statement in own(ROLES).split(";"):
             connection.execute(re.sub("--.*", "", statement).strip().encode())
         info = connection.info

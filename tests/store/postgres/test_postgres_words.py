@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -41,10 +41,10 @@ def contents(found: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def roles(_new_bound_database: Callable[[], tuple[str, str]]) -> Roles:
+def roles(module_bound_urls: tuple[str, str]) -> Roles:
     """The same words in two workspaces: for the owner of the tables, a role pinned to our workspace, one that only has
     rights, and somebody who sees everything. There are many more rows, so that plans show something."""
-    owner, superuser = _new_bound_database()
+    owner, superuser = module_bound_urls
     for workspace in (OURS, THEIRS):
         with opened(owner, workspace) as dm:
             assert len(fill(dm, 300)) == 300

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_power_loss import open_on
+from programs.power_loss import open_on
 
 import duramen
 from duramen import Draft, Duramen

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.paths import ROOT
 
 import duramen
 from duramen import Draft, errors
@@ -24,7 +25,6 @@ from duramen.api.settings import Settings
 from duramen.errors import DuramenError
 from duramen.runtime import drive, drive_iterator
 
-ROOT = Path(__file__).parent.parent
 NAMES = {
     "AsyncMemories",
     "Hit",

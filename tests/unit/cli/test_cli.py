@@ -9,104 +9,16 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePath
-from typing import Any
 
 import apsw
 import pytest
+from programs.command_line import COMMAND, HOSTILE_TEXT, CommandResult, environment, run, run_each, running
 
 import duramen
 from duramen.testing.clock import FakeClock
-
-COMMAND = [sys.executable, "-m", "duramen.cli.app"]
-NASTY = "[red]hi[/red] \x1b[2J\x1b]0;owned\x07 \x9b31m \u202elive \U000e0041 \u2028end"
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a command left: its exit code and both outputs."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DURAMEN_", "NO_COLOR"))}
-    return {**kept, "COLUMNS": "140", **more}
-
-
-def run(*arguments: object, cwd: Path, **env: str) -> Ran:
-    command = [*COMMAND, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, cwd=cwd, env=environment(**env), timeout=30)
-    ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
-    assert "Traceback" not in ran.out + ran.err
-    return ran
-
-
-FORKING = """
-import contextlib, io, json, os, sys
-import duramen.cli.app, duramen.cli.journal.export, duramen.cli.journal.sessions, duramen.cli.journal.timeline
-import duramen.cli.error_output, duramen.cli.journal.tail, duramen.cli.journal.verify, duramen.stores.sqlite
-with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-    duramen.cli.app.app(["tail", "--after", "1"])  # refused, but parsed first: the parser loads much when it is used
-answers = []
-for arguments in json.load(sys.stdin):
-    out, err = os.path.join(sys.argv[1], "out"), os.path.join(sys.argv[1], "err")
-    child = os.fork()
-    if not child:
-        for stream, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-        sys.argv = ["duramen", *arguments]
-        try:
-            duramen.cli.app.main()
-        except SystemExit as end:
-            os._exit(end.code or 0)  # without taking the interpreter down, which costs more than the command
-        os._exit(3)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    answers.append((code, open(out, newline="").read(), open(err, newline="").read()))
-json.dump(answers, sys.stdout)
-"""
-"""Each command in a process of its own, but the imports, which take most of the time, only once."""
-
-
-def run_each(*commands: Sequence[object], cwd: Path, **env: str) -> list[Ran]:
-    """Run several commands, one after the other, as `run` would."""
-    with tempfile.TemporaryDirectory() as outputs:
-        done = subprocess.run(
-            [sys.executable, "-c", FORKING, outputs],
-            input=json.dumps([[str(argument) for argument in command] for command in commands]),
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=cwd,
-            env=environment(**env),
-            timeout=60,
-            check=True,
-        )
-    answers = [Ran(*answer) for answer in json.loads(done.stdout)]
-    assert not any("Traceback" in ran.out + ran.err for ran in answers)
-    return answers
-
-
-@contextmanager
-def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
-    command = [*COMMAND, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment()) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with duramen.open(folder / "duramen.db", clock=FakeClock(1_772_374_925_000_000)) as dm:
         trip = dm.session("trip")
         trip.append("run.started", {"task": "trip"}, actor="user:ann")
-        trip.append("message", {"text": NASTY}, actor="user:ann", cause=1, subject="ann", key="m-1")
+        trip.append("message", {"text": HOSTILE_TEXT}, actor="user:ann", cause=1, subject="ann", key="m-1")
         trip.append("step.done", {"flight": "BA 117"}, actor="agent", cause=2)
         trip.append("note", {"text": "forget me"}, actor="agent", cause="inbox#7", subject="zoe")
         trip.fork("trip-b", at=3).append("note", {"text": "other way"}, actor="dev:bo", cause=3)
-        dm.session(f"evil {NASTY}").append("[bold]\x1b[2J", NASTY, actor="\x1b[31mroot", key="\x07k")
+        dm.session(f"evil {HOSTILE_TEXT}").append("[bold]\x1b[2J", HOSTILE_TEXT, actor="\x1b[31mroot", key="\x07k")
         dm.erase("zoe")
     with duramen.open(folder / "duramen.db", workspace="other") as dm:
         dm.session("elsewhere").append("run.finished", {"ok": True})
@@ -152,7 +64,7 @@ def test_sessions_lists_what_is_there(folder: Path) -> None:
     assert evil.startswith("evil [red]hi[/red] \\u001b[2J")
     assert trip.split() == ["trip", "5", "2026-03-01", "14:22:05", "2026-03-01", "14:22:05", "crashed"]
     assert fork.split()[0::6] == ["trip-b", "trip#3"]
-    assert [row["session"] for row in some.lines] == [f"evil {NASTY}", "trip"]
+    assert [row["session"] for row in some.lines] == [f"evil {HOSTILE_TEXT}", "trip"]
     assert some.lines[1]["first"] == "2026-03-01T14:22:05.000000Z"
     assert [(row["session"], row["events"], row["status"]) for row in other.lines] == [("elsewhere", 1, "finished")]
     assert (nobody.code, nobody.out) == (0, "")
@@ -204,9 +116,9 @@ def test_show_picks_events(folder: Path) -> None:
 
 
 def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
-    evil = f"evil {NASTY}"
+    evil = f"evil {HOSTILE_TEXT}"
     shows = [["show", evil, *options] for options in ([], ["--full"], ["--json"])]
-    outputs = run_each(*shows, ["sessions"], ["show", "trip"], ["show", f"no {NASTY}"], cwd=folder)
+    outputs = run_each(*shows, ["sessions"], ["show", "trip"], ["show", f"no {HOSTILE_TEXT}"], cwd=folder)
     for ran in outputs:
         shown = (ran.out + ran.err).replace("\n", "")
         assert shown.isprintable(), shown
@@ -216,7 +128,7 @@ def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
     assert (
         '"[red]hi[/red] \\u001b[2J\\u001b]0;owned\\u0007 \\u009b31m \\u202elive \\udb40\\udc41 \\u2028end"' in full.out
     )
-    assert lines.lines[0]["data"] == NASTY
+    assert lines.lines[0]["data"] == HOSTILE_TEXT
     assert "(erased)" in trip.out.splitlines()[5]
     assert unknown.code == 2
 
@@ -285,7 +197,7 @@ def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
         dm.session("s").append("note", {"text": "secret"})
     before = sorted(path.name for path in tmp_path.iterdir())
 
-    def refused(ran: Ran, says: str, hints: str) -> None:
+    def refused(ran: CommandResult, says: str, hints: str) -> None:
         assert (ran.code, ran.out) == (2, "")
         message, hint = ran.err.splitlines()
         assert message.startswith("Error: ")

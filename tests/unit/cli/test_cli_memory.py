@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import COMMAND, NASTY, Ran, environment
+from programs import command_line
+from programs.command_line import COMMAND, HOSTILE_TEXT, CommandResult, environment
+from programs.paths import DATA
 
 import duramen
-
-DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
@@ -26,21 +26,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: object, cwd: Path, given: str = "", **env: str) -> Ran:
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        cwd=cwd,
-        input=given,
-        text=True,
-        timeout=60,
-        env=environment(DURAMEN_EMBEDDER="none", **env),
-    )
-    assert "Traceback" not in done.stdout + done.stderr
-    return Ran(done.returncode, done.stdout, done.stderr)
+def run(*arguments: object, cwd: Path, stdin: str = "", **env: str) -> CommandResult:
+    return command_line.run(*arguments, cwd=cwd, stdin=stdin, DURAMEN_EMBEDDER="none", **env)
 
 
-def ids(ran: Ran) -> list[Any]:
+def ids(ran: CommandResult) -> list[Any]:
     assert ran.code == 0, ran.err
     return [one["id"] for one in ran.lines]
 
@@ -69,7 +59,7 @@ def test_the_walk_that_a_person_takes(home: Path) -> None:
 
 def test_memories_are_added_shown_edited_and_forgotten(home: Path) -> None:
     added = run(
-        "memory", "add", "-", "--kind", "blocker", "--tag", "ops", "--json", cwd=home, given="Deploys are denied"
+        "memory", "add", "-", "--kind", "blocker", "--tag", "ops", "--json", cwd=home, stdin="Deploys are denied"
     )
     (memory,) = ids(added)
     shown = run("memory", "show", memory[:6], cwd=home)
@@ -248,8 +238,13 @@ def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> 
 
 def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
-        id = dm.memory.remember(f"{NASTY}\nsecond line", title=NASTY, key=NASTY[:40], metadata={NASTY: NASTY}).id
-        dm.memory.proposals.make(NASTY, evidence=NASTY)
+        id = dm.memory.remember(
+            f"{HOSTILE_TEXT}\nsecond line",
+            title=HOSTILE_TEXT,
+            key=HOSTILE_TEXT[:40],
+            metadata={HOSTILE_TEXT: HOSTILE_TEXT},
+        ).id
+        dm.memory.proposals.make(HOSTILE_TEXT, evidence=HOSTILE_TEXT)
     for command in (
         ["memory", "list"],
         ["memory", "show", id],

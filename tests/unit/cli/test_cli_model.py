@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_cli import COMMAND, Ran, environment, run, run_each
+from programs.command_line import COMMAND, CommandResult, environment, run, run_each
 
 import duramen
 from duramen.embedders import InstalledModel
@@ -22,12 +22,12 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def model(*arguments: object, cache: Path) -> Ran:
+def model(*arguments: object, cache: Path) -> CommandResult:
     """A command that reaches no network, whatever it does."""
     return run("model", *arguments, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
-def model_each(*commands: list[object], cache: Path) -> list[Ran]:
+def model_each(*commands: list[object], cache: Path) -> list[CommandResult]:
     """Several of them, one after the other."""
     whole = (["model", *command] for command in commands)
     return run_each(*whole, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from test_cli import COMMAND, Ran, environment, run, run_each, running
+from programs.command_line import COMMAND, CommandResult, environment, run, run_each, running
 
 import duramen
 
@@ -161,7 +161,7 @@ def waiting(parked: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(parked, tmp_path / "copy"))
 
 
-def refused(ran: Ran, says: str, hints: str = "", code: int = 2) -> None:
+def refused(ran: CommandResult, says: str, hints: str = "", code: int = 2) -> None:
     assert (ran.code, ran.out) == (code, ""), ran
     message, *hint = (line for line in ran.err.splitlines() if line != "the task is called")
     assert message.startswith("Error: ")
@@ -731,18 +731,18 @@ def test_writing_commands_make_no_store(tmp_path: Path) -> None:
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_runs_in_postgres_are_served_the_same_way(postgres_url: str, tmp_path: Path) -> None:
+def test_runs_in_postgres_are_served_the_same_way(empty_postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
     start = "import duramen, sys, trips\nduramen.open(sys.argv[1]).start(trips.mail, id='mail-1')"
-    empty = run("run", "cancel", "mail-1", cwd=tmp_path, DURAMEN_STORE=postgres_url)
+    empty = run("run", "cancel", "mail-1", cwd=tmp_path, DURAMEN_STORE=empty_postgres_url)
     refused(empty, "holds no journal")
-    subprocess.run([sys.executable, "-c", start, postgres_url], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", start, empty_postgres_url], cwd=tmp_path, check=True)
     sent, worked, listed = run_each(
         ["signal", "mail-1", "mail", "--data", "[1]"],
         ["worker", "trips", "--until-idle"],
         ["run", "show", "mail-1", "--json"],
         cwd=tmp_path,
-        DURAMEN_STORE=postgres_url,
+        DURAMEN_STORE=empty_postgres_url,
     )
     assert (sent.code, worked.code, listed.code) == (0, 0, 0), (worked, listed)
     assert (listed.lines[0]["status"], listed.lines[0]["result"]) == ("done", [1])

@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.conversations import Characters, Recorder, Words, digest_of, recount
+from programs.paths import TESTS
 from programs.provider_requests import check_anthropic, check_openai
 
 from duramen import Context, Duramen, Session, Window
@@ -235,7 +235,7 @@ def sqlite_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def places(sqlite_path: str, _new_database: Any) -> Iterator[Places]:
+def places(sqlite_path: str, module_url: str) -> Iterator[Places]:
     with ExitStack() as stack:
 
         def opened(address: str) -> Store:
@@ -243,11 +243,11 @@ def places(sqlite_path: str, _new_database: Any) -> Iterator[Places]:
             stack.callback(lambda: drive(store.close()))
             return store
 
-        memory, url = opened("memory:"), _new_database()
+        memory = opened("memory:")
         stores = {
             "memory": (memory, memory),
             "sqlite": (opened(sqlite_path), opened(sqlite_path)),
-            "postgres": (opened(url), opened(url)),
+            "postgres": (opened(module_url), opened(module_url)),
         }
         yield Places(stores)
 
@@ -305,7 +305,7 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
             input=order,
             capture_output=True,
             text=True,
-            cwd=Path(__file__).parent,
+            cwd=TESTS,
             env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert other.returncode == 0, other.stderr

@@ -28,9 +28,9 @@ def handles(
 ) -> Iterator[list[duramen.Duramen]]:
     """Two workspaces in one store, each with two handles: the second one is another process as far as caches go."""
     if request.param == "postgres":
-        address = str(request.getfixturevalue("_new_database")())
+        address = str(request.getfixturevalue("module_url"))
     elif request.param == "bound":
-        address, _ = request.getfixturevalue("_new_bound_database")()
+        address, _ = request.getfixturevalue("module_bound_urls")
     else:
         address = str(tmp_path_factory.mktemp("isolation") / "agent.db")
     key = KEY if request.param == "sealed" else None

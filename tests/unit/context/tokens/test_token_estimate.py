@@ -6,17 +6,16 @@ import json
 import subprocess
 import sys
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs.paths import CORPUS
 
 from duramen.context.tokens import estimate as estimating
 from duramen.context.tokens.estimate import Estimate
 
-CORPUS = Path(__file__).parent / "corpus"
 COUNTED: dict[str, Any] = json.loads((CORPUS / "tokens.json").read_text(encoding="utf-8"))
 # Per cent above the largest of the tokenizers, as docs/context.md says.
 AT_MOST = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs.paths import DATA
 
 from duramen.errors import BoundaryRefused, InvalidInput
 from duramen.files.formats import FORMATS, Note, format_named
@@ -20,7 +21,6 @@ from duramen.files.formats.note_folder import export_folder, import_folder
 
 pytestmark = pytest.mark.promise("F9")
 
-DATA = Path(__file__).parent / "data"
 MARKDOWN = ["claude", "openclaw", "basic-memory"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
+from programs.paths import TESTS
 
 import duramen
 from duramen import Files
@@ -208,7 +209,7 @@ def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name
     with duramen.open(store, embedder="none") as dm:
         changed_on_both_sides(dm, root).close()
     given = [name, "1", str(code), "sync", str(root), "--store", str(store)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     command = [sys.executable, "-c", COMMAND, *given]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert "Traceback" not in done.stderr, done.stderr

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs.paths import DATA
 
 import duramen
 from duramen.errors import InvalidInput
 
 pytestmark = pytest.mark.promise("F9")
 
-DATA = Path(__file__).parent / "data"
 MARKDOWN = ["claude", "openclaw", "basic-memory"]
 
 

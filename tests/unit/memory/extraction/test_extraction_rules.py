@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.paths import DATA
 
 from duramen.memory.extraction.rules.rule_set import apply_rules
 from duramen.memory.extraction.rules.turns import Finding, ToolCall, TurnRecord
 
-DATA = Path(__file__).parent / "data" / "gate"
+GATE = DATA / "gate"
 
 
 def cases(name: str) -> Iterator[dict[str, Any]]:
-    with (DATA / f"gate_{name}.jsonl").open(encoding="utf-8") as lines:
+    with (GATE / f"gate_{name}.jsonl").open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 

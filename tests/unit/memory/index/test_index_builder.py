@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
+from programs.paths import TESTS
 
 import duramen
 from duramen.embedders import CallableEmbedder
@@ -284,5 +285,5 @@ def test_at_the_end_of_a_process_a_memory_still_gets_its_vector(tmp_path: Path) 
         "atexit.register(last)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "agent.db")]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent, check=False)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=TESTS, check=False)
     assert (told.stdout.strip(), told.stderr) == ("0", "")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from programs.child_processes import ChildProcesses
+from programs.command_line import run
 from programs.embedding import Counted
-from test_cli import run
 
 import duramen
 from duramen.embedders import CallableEmbedder

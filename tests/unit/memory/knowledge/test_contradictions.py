@@ -6,16 +6,16 @@ import asyncio
 import datetime as dt
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from programs.paths import CORPUS as CORPUS_FOLDER
 
 import duramen
 from duramen.errors import InvalidInput
 from duramen.memory.extraction.claims import claims, contradict
 from duramen.testing.clock import FakeClock
 
-CORPUS = json.loads((Path(__file__).parent / "corpus" / "contradictions.json").read_text())
+CORPUS = json.loads((CORPUS_FOLDER / "contradictions.json").read_text())
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.child_processes import ChildProcesses
+from programs.child_processes import ChildProcesses, until
 from programs.model_server import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
 from programs.write_back_process import TURNS, take_turns
 
@@ -147,12 +147,10 @@ def test_it_is_asked_after_as_many_turns_as_the_setting_says_and_only_about_new_
 
 @pytest.mark.promise("K5")
 def test_it_is_read_in_the_background_and_the_turn_returns_first(any_address: str, server: ModelServer) -> None:
-    from test_write_back import eventually
-
     server.answers = [hangs]
     with open_one(any_address, server, write_back=True, model_every=1) as dm:
         assert dm.session("s").turn("Hello there?", model=lambda context: "I see.").reply == "I see."
-        eventually(lambda: server.requests)
+        until(lambda: server.requests, "a request to the model")
         assert dm.session("s").turn("And now?", model=lambda context: "Still here.").reply == "Still here."
         server.over.set()
 

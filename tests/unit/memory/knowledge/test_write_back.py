@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.child_processes import until
 
 import duramen
 from duramen.crash_points import listen
@@ -38,21 +38,12 @@ def facts(dm: duramen.Duramen, **whose: Any) -> list[str]:
     return [one.content for one in dm.memory.list(**{"everyone": True, **whose})]
 
 
-def eventually(check: Callable[[], Any]) -> Any:
-    for _ in range(400):
-        found = check()
-        if found:
-            return found
-        time.sleep(0.025)
-    raise AssertionError("it did not come")
-
-
 @pytest.mark.promise("K2", "K5")
 def test_a_turn_is_written_back_in_the_background(any_address: str) -> None:
     with open_one(any_address) as dm:
         result = turn(dm, f"Can you look at this? {FACT} Maybe it is 60 days for members.", subject="ada")
         assert result.reply == "I see."
-        (fact,) = eventually(lambda: list(dm.memory.list(subject="ada")))
+        (fact,) = until(lambda: list(dm.memory.list(subject="ada")), "a memory of Ada")
         assert (fact.content, fact.kind, fact.confidence) == (FACT, "fact", 0.8)
         assert facts(dm, everyone=False) == [], "what somebody said is theirs"
         (done,) = dm.session("@writeback").events(types="writeback.done")
@@ -82,7 +73,7 @@ def test_the_turn_returns_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert facts(dm) == []
         assert turn(dm, "And more?").reply == "I see."
         go_on.set()
-        assert eventually(lambda: facts(dm)) == [FACT]
+        assert until(lambda: facts(dm), "a fact") == [FACT]
 
 
 @pytest.mark.promise("K5")
