@@ -1,4 +1,4 @@
-"""Memories by what is asked for, and what is with_recalls about them without an append."""
+"""Reads of memories, and writes of what belongs to them without an append: index entries, recalls, generations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .memories import (
 
 
 class MemoryCatalog:
-    """Reads memories, and writes what belongs to them: index entries, recalls, generations."""
+    """Implements `MemoryStore`, except for segments and recall counts, which are in `segments`."""
 
     def __init__(self, do: Work, write: Work) -> None:
         self._do, self._write = do, write
@@ -111,7 +111,8 @@ class MemoryCatalog:
 
 
 def _narrowed(query: MemoryQuery) -> str:
-    """Only the conditions that are asked for: the plan is made once for each text, whatever the values."""
+    """The query with only the conditions that are used, because PostgreSQL plans each query text once for all
+    values."""
     asked = (
         (query.audiences, M.by_audience),
         (query.id, M.by_id),
