@@ -60,7 +60,7 @@ _NO_WORD = 2_000
 
 class Estimate:
     """The counter that needs nothing: at least what every measured tokenizer counts, on the corpus of the tests.
-    `docs/context.md` says how much more. Never more than the text's bytes in UTF-8, and two."""
+    `docs/guides/context.md` says how much more. Never more than the text's bytes in UTF-8, and two."""
 
     name = "estimate"
 
