@@ -151,7 +151,7 @@ def _open_writable(settings: SqliteSettings) -> apsw.Connection:
 def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
     path = settings.file
     if not os.path.exists(path):
-        raise StoreUnavailable(f"the file {settings.path} does not exist", hint="check the path")
+        raise StoreUnavailable(f"there is no {settings.path}", hint="check the path")
     if os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) or os.path.exists(path + "-wal"):
         return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, vfs=settings.vfs)
     # SQLite cannot create its shared-memory file on a read-only medium. The file cannot change there: it is immutable.
