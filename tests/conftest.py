@@ -1,10 +1,16 @@
-"""Fixtures: stores, one PostgreSQL for the whole run with a fresh database for each test, and child processes."""
+"""Fixtures: stores, one PostgreSQL per worker with a new database for each test, and child processes.
+
+`make test` uses fixed seeds, runs logic above the store port on SQLite, and leaves the soak tests out. With `--everything`
+(`make test-all`) seeds are random, every test runs on every store, and nothing is left out.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # Before NumPy is imported: its threads slow each other down while tests run.
@@ -13,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
 
+import hypothesis
 import pytest
 from programs.child_processes import ChildProcesses
 from programs.side_effects import Open, SideEffects
@@ -22,6 +29,56 @@ from duramen.embedders import InstalledModel, find_model
 from duramen.testing.clock import FakeClock
 from duramen.testing.postgres import PostgresServer
 
+hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
+hypothesis.settings.register_profile("random", print_blob=True)
+
+ONE_STORE = Path(__file__).parent / "unit"
+"""Logic above the store port. Its tests run on SQLite, and those of a promise on every store."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--everything",
+        action="store_true",
+        help="random seeds, every store for every test, the whole crash matrix, soak tests",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("random" if config.getoption("--everything") else "fixed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--everything"):
+        return
+    left_out = [item for item in items if _only_in_everything(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _only_in_everything(item: pytest.Item) -> bool:
+    if item.get_closest_marker("soak"):
+        return True
+    call = getattr(item, "callspec", None)
+    store = call.params.get("any_address") if call else None
+    shows_a_promise = item.get_closest_marker("promise") is not None
+    return store in ("memory", "postgres") and ONE_STORE in item.path.parents and not shows_a_promise
+
+
+@pytest.fixture
+def everything(request: pytest.FixtureRequest) -> bool:
+    """Whether this is `make test-all`."""
+    return bool(request.config.getoption("--everything"))
+
+
+@pytest.fixture
+def seed(everything: bool, record_property: Callable[[str, object], None]) -> int:
+    """A seed for random choices: fixed, or random in `make test-all`. A failure shows it."""
+    chosen = random.SystemRandom().randrange(2**32) if everything else 18
+    record_property("seed", chosen)
+    print(f"seed {chosen}")
+    return chosen
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
@@ -30,52 +87,99 @@ def postgres_server() -> Iterator[PostgresServer]:
         yield server
 
 
+class Databases:
+    """Databases on one server. Each is dropped when its block ends."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._template = ""
+
+    @contextmanager
+    def create(self) -> Iterator[str]:
+        """The URL of a new database, copied from a template that has our tables already."""
+        if not self._template:
+            self._template = self._create("template1")
+            duramen.open(self._address(self._template)).close()
+        with self._dropped(self._create(self._template)) as url:
+            yield url
+
+    @contextmanager
+    def create_empty(self) -> Iterator[str]:
+        """The URL of a new database without our tables."""
+        with self._dropped(self._create("template1")) as url:
+            yield url
+
+    @contextmanager
+    def create_bound(self) -> Iterator[tuple[str, str]]:
+        """The URLs of an empty database: for its owner, an ordinary role whom row level security restricts to the workspace
+        of a connection, and for a superuser, who bypasses it."""
+        name = self._create("template1")
+        role = name.replace("test", "owner")
+        self._execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'", f"ALTER DATABASE {name} OWNER TO {role}")
+        scheme, _, place = self._address(name).partition("://")
+        with self._dropped(name) as url:
+            yield f"{scheme}://{role}:{role}@{place.rpartition('@')[2]}", url
+        self._execute(f"DROP ROLE {role}")
+
+    def _create(self, template: str) -> str:
+        name = f"duramen_test_{uuid.uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    @contextmanager
+    def _dropped(self, name: str) -> Iterator[str]:
+        yield self._address(name)
+        self._execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _execute(self, *statements: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def _address(self, name: str) -> str:
+        return f"{self._url.rpartition('/')[0]}/{name}"
+
+
 @pytest.fixture(scope="session")
-def _new_database(request: pytest.FixtureRequest) -> Callable[[], str]:
+def databases(request: pytest.FixtureRequest) -> Databases:
     url = os.environ.get("DURAMEN_TEST_POSTGRES")
-    if url is None:
-        server = request.getfixturevalue("postgres_server")
-        return lambda: server.create_database(f"t{uuid.uuid4().hex}")
-    return lambda: _database_at(url)
-
-
-def _database_at(url: str) -> str:
-    import psycopg
-
-    name = f"duramen_test_{uuid.uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        info = connection.info
-        return f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/{name}"
-
-
-@pytest.fixture(scope="session")
-def _new_bound_database(_new_database: Callable[[], str]) -> Callable[[], tuple[str, str]]:
-    return lambda: _owned_by_new_role(_new_database())
-
-
-def _owned_by_new_role(url: str) -> tuple[str, str]:
-    """Give a database to an ordinary role. Returns its URL for that role and for the superuser, who bypasses row level
-    security."""
-    import psycopg
-
-    role = f"tenants_{uuid.uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        info = connection.info
-        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
-        connection.execute(f'ALTER DATABASE "{info.dbname}" OWNER TO {role}')
-        return f"postgresql://{role}:{role}@{info.host}:{info.port}/{info.dbname}", url
+    return Databases(url or request.getfixturevalue("postgres_server").url)
 
 
 @pytest.fixture
-def bound_url(_new_bound_database: Callable[[], tuple[str, str]]) -> str:
+def postgres_url(databases: Databases) -> Iterator[str]:
+    with databases.create() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres_url(databases: Databases) -> Iterator[str]:
+    """A database without our tables."""
+    with databases.create_empty() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_url(databases: Databases) -> Iterator[str]:
+    """One database for all tests of a module."""
+    with databases.create() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_bound_urls(databases: Databases) -> Iterator[tuple[str, str]]:
+    """One database for all tests of a module: the URLs for its restricted owner and for a superuser."""
+    with databases.create_bound() as urls:
+        yield urls
+
+
+@pytest.fixture
+def bound_url(databases: Databases) -> Iterator[str]:
     """A database whose role is restricted to the workspace of its connection."""
-    return _new_bound_database()[0]
-
-
-@pytest.fixture
-def postgres_url(_new_database: Callable[[], str]) -> str:
-    return _new_database()
+    with databases.create_bound() as (url, _):
+        yield url
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

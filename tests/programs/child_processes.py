@@ -92,14 +92,17 @@ class ChildProcess:
 
 
 class ChildProcesses:
-    """Starts child processes, whose output goes to `directory`. `close` ends all of them."""
+    """Starts child processes, whose output goes to `directory`. `close` ends all of them.
 
-    def __init__(self, directory: Path) -> None:
+    `preload` names a function ("module:function" in this folder) that is called once, before the first fork.
+    """
+
+    def __init__(self, directory: Path, preload: str = "") -> None:
         self._directory = directory
         self._count = itertools.count(1)
         self._children: list[ChildProcess] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "programs.fork_server"],
+            [sys.executable, "-m", "programs.fork_server", *([preload] if preload else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

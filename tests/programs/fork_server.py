@@ -30,14 +30,23 @@ def _run_child(request: dict[str, Any]) -> None:
         os.dup2(os.open(request["output"] + ".stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         if request["crash"]:
             die_at(*request["crash"])
-        module, function = request["function"].split(":")
-        getattr(import_module(f"{__package__}.{module}"), function)(print_line, **request["arguments"])
+        _find(request["function"])(print_line, **request["arguments"])
         status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:  # noqa: BLE001 - the test reads it
         traceback.print_exc()
         sys.stderr.flush()
     finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
         os._exit(status)
+
+
+def _find(name: str) -> Any:
+    """The function "module:function" of this folder."""
+    module, function = name.split(":")
+    return getattr(import_module(f"{__package__}.{module}"), function)
 
 
 def _handle_requests() -> None:
@@ -66,4 +75,6 @@ def _handle_requests() -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        _find(name)()
     _handle_requests()

@@ -1,0 +1,219 @@
+"""Bad weather for memory files: a full disk, a broken one, no rights, folders that vanish, clocks that go backwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
+from programs.paths import TESTS
+
+import duramen
+from duramen import Files
+from duramen.errors import DuramenError, FileError
+from duramen.files.sync import folder_reader
+from duramen.testing.clock import FakeClock
+
+FACTS = "workspace/default/knowledge/facts"
+AFTER = [
+    "Ada prefers tea",
+    "Gate 0 closes at 0:30",
+    "Gate 2 opens at 2:30",
+    "Said by the agent at 9",
+    "The lot is green at 7",
+]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_reader, "_SAVING", 0.0)
+
+
+@pytest.fixture
+def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
+    with duramen.open(tmp_path / "a.db", embedder="none") as one:
+        yield one
+
+
+def changed_on_both_sides(dm: duramen.Duramen, root: Path) -> Files:
+    """A folder in which people edited, deleted and added something, and a store that knows more than it."""
+    for number in range(3):
+        dm.memory.remember(f"Gate {number} opens at {number}:30")
+    dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    files = dm.files(root)
+    files.sync()
+    one, two, _ = sorted((root / FACTS).iterdir())
+    one.write_text(one.read_text().replace("opens", "closes"))
+    two.unlink()
+    (root / FACTS / "new.md").write_text("The lot is green at 7\n")
+    dm.memory.remember("Said by the agent at 9")
+    return files
+
+
+def expect_whole(dm: duramen.Duramen, root: Path) -> None:
+    """After one more sync all is as if nothing had happened."""
+    with dm.files(root) as files:
+        files.sync()
+        again = files.sync()
+        assert (again.changed, again.skipped) == (False, ())
+    memories = list(dm.memory.list(everyone=True))
+    assert sorted(one.content for one in memories) == AFTER
+    assert {one.times for one in memories} == {1}
+    assert len(list((root / FACTS).iterdir())) == 4
+    assert not list(root.rglob("*draft*"))
+
+
+def sync_or_say_why(files: Files) -> None:
+    """It may fail, with a name and a hint."""
+    told = ""
+    try:
+        files.sync()
+    except DuramenError as error:
+        told = error.hint
+        failed = True
+    else:
+        failed = False
+    assert bool(told) == failed
+
+
+@pytest.mark.promise("F5")
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_of_the_disk_is_named_and_the_next_sync_repairs_all(tmp_path: Path, name: str) -> None:
+    with (
+        duramen.open(tmp_path / "count.db", embedder="none") as dm,
+        changed_on_both_sides(dm, tmp_path / "count") as files,
+        failing(name, 0, BROKEN) as count,
+    ):
+        files.sync()
+    total = count[0]
+    chosen = sorted({1 + round(step * (total - 1) / 7) for step in range(8)}) if total else []
+    for number in chosen:
+        code = (FULL, BROKEN, READ_ONLY)[number % 3]
+        root = tmp_path / str(number)
+        with duramen.open(tmp_path / f"{number}.db", embedder="none") as dm:
+            with changed_on_both_sides(dm, root) as files, failing(name, number, code):
+                sync_or_say_why(files)
+            expect_whole(dm, root)
+
+
+@pytest.mark.promise("F5")
+def test_a_full_disk_stays_full_and_nothing_is_lost(dm: duramen.Duramen, tmp_path: Path) -> None:
+    root = tmp_path / "m"
+    with changed_on_both_sides(dm, root) as files:
+        before = {path: path.read_bytes() for path in root.rglob("*.md")}
+        for _ in range(3):
+            with failing("write", 1, FULL), pytest.raises(FileError, match="No space left"):
+                files.sync()
+            assert {path: path.read_bytes() for path in root.rglob("*.md")}.items() >= before.items()
+    expect_whole(dm, root)
+
+
+class _Vanishing:
+    """Moves a folder away in the middle of a sync, as when a disk is unmounted."""
+
+    def __init__(self, folder: Path, point: str) -> None:
+        self.folder, self.point, self.away = folder, point, folder.with_name(f"{folder.name}-away")
+
+    def __call__(self, reached: str) -> None:
+        if reached == self.point and self.folder.exists():
+            shutil.move(self.folder, self.away)
+
+    def back(self) -> None:
+        """Mounted again: what lies in its place by now is hidden by it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.move(self.away, self.folder)
+
+
+@pytest.mark.promise("F5")
+@pytest.mark.parametrize("what", ["", FACTS, "workspace"])
+@pytest.mark.parametrize("point", ["files.read_in", "files.temp_written", "files.written"])
+def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
+    dm: duramen.Duramen, tmp_path: Path, point: str, what: str
+) -> None:
+    from duramen.crash_points import listen
+
+    root = tmp_path / "m"
+    with changed_on_both_sides(dm, root) as files:
+        vanishing = _Vanishing(root / what if what else root, point)
+        listen(vanishing)
+        try:
+            sync_or_say_why(files)
+        finally:
+            listen(None)
+        vanishing.back()
+    assert len(list(dm.memory.list(everyone=True))) == len(AFTER), "nothing ended because it was not there"
+    expect_whole(dm, root)
+
+
+@pytest.mark.promise("F4")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_root_that_is_gone_when_a_sync_begins_is_said(dm: duramen.Duramen, tmp_path: Path, replaced: bool) -> None:
+    root = tmp_path / "m"
+    with changed_on_both_sides(dm, root) as files:
+        shutil.move(root, tmp_path / "away")
+        if replaced:
+            root.mkdir()
+        with pytest.raises(FileError):
+            files.sync()
+        assert not replaced or list(root.iterdir()) == [], "what is there instead is somebody else's"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.move(tmp_path / "away", root)
+    expect_whole(dm, root)
+
+
+@pytest.mark.promise("F5")
+def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
+    clock, root = FakeClock(), tmp_path / "m"
+    with duramen.open(tmp_path / "a.db", embedder="none", clock=clock) as dm:
+        with changed_on_both_sides(dm, root) as files:
+            clock.advance(-86_400 * 400)
+            for path in (root / FACTS).iterdir():
+                os.utime(path, (1_000_000, 1_000_000))  # so did the clock of the disk
+            files.sync()
+            edited = next(path for path in (root / FACTS).iterdir() if "gate-2" in path.name)
+            edited.write_text(edited.read_text().replace("2:30", "4:30"))
+            os.utime(edited, (999_999, 999_999))
+            (taken,) = files.sync().edits
+            assert taken.what == "edited"
+            edited.write_text(edited.read_text().replace("4:30", "2:30"))
+            os.utime(edited, (999_998, 999_998))
+            files.sync()
+        assert sorted(one.content for one in dm.memory.list(everyone=True)) == AFTER
+        with dm.files(root) as files:
+            assert not files.sync().changed
+        assert dm.verify().ok
+
+
+COMMAND = """
+import sys
+from programs.filefaults import failing
+from duramen.cli.app import main
+name, number, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+sys.argv[1:] = sys.argv[4:]
+with failing(name, number, code):
+    main()
+"""
+
+
+@pytest.mark.promise("F5")
+@pytest.mark.parametrize(
+    ("name", "code"), [("write", FULL), ("rename", READ_ONLY), ("fsync", BROKEN), ("scandir", DENIED)]
+)
+def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name: str, code: int) -> None:
+    store, root = tmp_path / "a.db", tmp_path / "m"
+    with duramen.open(store, embedder="none") as dm:
+        changed_on_both_sides(dm, root).close()
+    given = [name, "1", str(code), "sync", str(root), "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
+    command = [sys.executable, "-c", COMMAND, *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert os.strerror(code) in done.stderr
+    with duramen.open(store, embedder="none") as dm:
+        expect_whole(dm, root)
