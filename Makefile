@@ -59,8 +59,7 @@ promises: $(VENV)/.dev
 	@$(BIN)/python tools/promises.py
 
 docs: $(VENV)/.docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
-	@echo "Built site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
