@@ -83,7 +83,7 @@ def seed(everything: bool, record_property: Callable[[str, object], None]) -> in
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     # No test cuts its power, and syncing a database for each test takes long.
-    with PostgresServer.start(settings={"fsync": "off", "full_page_writes": "off"}) as server:
+    with PostgresServer.start(settings={"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}) as server:
         yield server
 
 

@@ -458,11 +458,11 @@ def test_a_wrong_password_and_a_user_without_rights(guarded_url: str) -> None:
     refused(errors.StoreReadOnly, lambda: duramen.open(guarded_url.format("right"), timeout=1))
 
 
-def test_readonly_on_postgres(postgres_url: str) -> None:
-    refused(errors.NotAStore, lambda: duramen.open(postgres_url, readonly=True))
-    with duramen.open(postgres_url) as dm:
+def test_readonly_on_postgres(empty_postgres_url: str) -> None:
+    refused(errors.NotAStore, lambda: duramen.open(empty_postgres_url, readonly=True))
+    with duramen.open(empty_postgres_url) as dm:
         dm.session("s").append("note", 1)
-    with duramen.open(postgres_url, readonly=True) as reader:
+    with duramen.open(empty_postgres_url, readonly=True) as reader:
         assert [event.data for event in reader.session("s").events()] == [1]
         refused(errors.StoreReadOnly, lambda: reader.session("s").append("note", 2))
 

@@ -70,6 +70,8 @@ class IndexWorker:
         flushed = 0.0
         while not self._stopping.wait(_GATHER_TIME):
             self._wake.clear()
+            if self._stopping.is_set():  # asked after `clear`, which may have removed the wake-up of `stop`
+                return
             with suppress(DuramenError):  # said by the next recall; tried again at the next look
                 if time.monotonic() - flushed > _FLUSH_EVERY:
                     drive(self.flush_recalls())

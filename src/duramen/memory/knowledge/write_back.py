@@ -84,8 +84,10 @@ class WriteBack:
                     self._thread.start()
 
     def _work(self) -> None:
-        while not self._stopping:
+        while True:
             self._wake.clear()
+            if self._stopping:  # asked after `clear`, which may have removed the wake-up of `stop`
+                return
             with suppress(DuramenError):  # the store is unavailable or read-only: try again later
                 while not self._stopping and drive(self.process_page()):
                     pass
