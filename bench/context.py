@@ -2,10 +2,10 @@
 
     python bench/context.py [--json] [--rounds N] [--turns N] [--peers FOLDER | --no-peers]
 
-Each saver stores the same conversation: `add_messages` with a message of 500 bytes a turn, and a small state of fixed
-size. Real graphs run, which wait for each checkpoint (`durability="sync"`). The savers alternate, round by round, each in
-its own process and each conversation in a new file. The figures are ratios of medians. The peers are installed into a
-separate environment (.venv/peers). The figures of a missing peer are null, and a note gives the reason.
+Each saver stores the same conversation: `add_messages` with one message of 500 bytes per turn, and a small state of
+fixed size. Real graphs run and wait for each checkpoint (`durability="sync"`). The savers alternate, round by round,
+each in its own process and each conversation in a new file. The figures are ratios of medians. The peers are installed
+into a separate environment (.venv/peers). The figures of a missing peer are null, and a note gives the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class SaverProcesses:
     @classmethod
     @contextmanager
     def ready(cls, peers: Peers, folder: Path) -> Iterator[SaverProcesses]:
-        """Start the savers of the peers' environment, and our own in this one, each warmed up with a short conversation."""
+        """Start the savers of the peers' environment and duramen's saver in this one. Each is warmed up with a short
+        conversation."""
         places = {saver: peers for saver in SAVERS if peers.has("langgraph")}
         places["duramen"] = Peers(Path(sys.executable), {}, folder)
         with ExitStack() as stack:
@@ -54,7 +55,7 @@ class SaverProcesses:
             yield savers
 
     def run(self, saver: str, what: str, turns: int) -> dict[str, Any] | None:
-        """A conversation through one of them; None if it is missing."""
+        """Run a conversation on one saver. Returns its measurements; None if the saver is missing."""
         if saver not in self._children:
             return None
         self._children[saver].send(json.dumps({what: turns}))
@@ -70,7 +71,7 @@ class SaverProcesses:
 
 
 def measure_chat(savers: SaverProcesses, rounds: int, turns: int) -> tuple[Rates, Rates, Rates]:
-    """Bytes of the conversation, puts a second, and microseconds of our puts around the tenth turn and at the end."""
+    """Bytes of the conversation, puts per second, and microseconds of duramen's puts around turn 10 and at the end."""
     sizes: Rates = {saver: [] for saver in SAVERS}
     rates: Rates = {saver: [] for saver in SAVERS}
     ours: Rates = {"tenth": [], "last": []}
@@ -87,9 +88,9 @@ def measure_chat(savers: SaverProcesses, rounds: int, turns: int) -> tuple[Rates
 
 
 def measure_fixed(savers: SaverProcesses, rounds: int) -> Rates:
-    """Puts a second of a small state of fixed size."""
+    """Puts per second of a small state of fixed size."""
     rates: Rates = {"duramen": [], "sqlite": []}
-    for _ in range(3 * rounds):  # these are short, and the speed of a disk varies within a second
+    for _ in range(3 * rounds):  # more rounds, because they are short and the speed of a disk varies within a second
         for saver, found in rates.items():
             done = savers.run(saver, "fixed", FIXED_TURNS)
             if done is not None:
@@ -132,7 +133,7 @@ def measure(peers: Peers, folder: Path, rounds: int, turns: int) -> tuple[dict[s
 
 def main() -> None:
     parser = argument_parser("Checkpoints compared with LangGraph's own.", rounds=5)
-    parser.add_argument("--turns", type=int, default=1000, help="turns of the conversation (1000)")
+    parser.add_argument("--turns", type=int, default=1000, help="number of turns of the conversation (default: 1000)")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -43,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in their order, and the questions about them."""
+    """A conversation: its turns in order, and the questions about them."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -51,12 +51,12 @@ class Conversation:
 
     @property
     def asked_on(self) -> date:
-        """Questions carry no date: they are taken to be asked on the day of the last session."""
+        """The date of the last session. Questions have no date, so the benchmark asks them on that day."""
         return max(turn.on for turn in self.turns)
 
 
 def read_conversations(file: Path) -> list[Conversation]:
-    """Every conversation of the file, without evidence that names no turn, and without questions that have no evidence."""
+    """All conversations of the file. Evidence that refers to no turn is dropped, then questions without evidence."""
     return [_conversation(entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
 
 

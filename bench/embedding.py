@@ -1,12 +1,11 @@
-"""The default embedder in both precisions: how fast, how large, how exact, and what search finds.
+"""The default embedder in both precisions: its speed, its memory, its accuracy and its search results.
 
-python bench/embedding.py [--rounds 40] [--data LOCOMO.json] [--json]
+    python bench/embedding.py [--rounds 40] [--data LOCOMO.json] [--json]
 
-Times of texts are medians of processor time on one thread, over rounds in which the precisions take turns. `of_6` is
-the time per text of six texts of one length. Load time and memory are those of processes that do nothing else, without
-what Python and NumPy take. With --data (LoCoMo's JSON) it also shows what a search by vectors alone finds (recall at
-10, questions of categories 1 to 4, each within its own conversation) for stored vectors and questions of each
-precision.
+Times are medians of processor time on one thread. The precisions alternate, round by round. `of_6` is the time per text
+for six texts of the same length. Load time and memory are measured in separate processes, without the share of Python
+and NumPy. With --data (LoCoMo's JSON) the benchmark also measures a search by vectors alone (recall at 10, questions of
+categories 1 to 4, each within its own conversation) for all combinations of precisions of stored vectors and questions.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LOADING = """
 import sys, time, numpy
 from duramen.embedders import MiniLM
 def mb(line):
-    return next(int(told.split()[1]) for told in open("/proc/self/status") if told.startswith(line)) / 1024
+    return next(int(one.split()[1]) for one in open("/proc/self/status") if one.startswith(line)) / 1024
 before, began = mb("VmRSS"), time.perf_counter()
 minilm = MiniLM.load(precision=sys.argv[1])
 loaded = time.perf_counter()
@@ -48,15 +47,15 @@ print((loaded - began) * 1e3, mb("VmRSS") - before)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40, help="how often each is measured (40)")
-    parser.add_argument("--data", type=Path, metavar="LOCOMO.json", help="measure what a search finds, too")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--rounds", type=int, default=40, help="number of rounds (default: 40)")
+    parser.add_argument("--data", type=Path, metavar="LOCOMO.json", help="also measure search results on this data")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     asked = parser.parse_args()
     installed = install_model()
     embedders = {precision: MiniLM(installed, precision=precision) for precision in PRECISIONS}
     figures: dict[str, dict[str, float]] = {precision: {} for precision in PRECISIONS}
     for tokens, count in ((12, 1), (12, 6), (39, 1), (39, 6), (200, 1)):
-        texts = [" ".join(["word"] * (tokens - 2))] * count  # a token each, and those that begin and end a text
+        texts = [" ".join(["word"] * (tokens - 2))] * count  # one token per word, plus one at the start and the end
         for precision, value in latencies(embedders, texts, asked.rounds, 5 if tokens * count < 40 else 1).items():
             figures[precision][f"ms_{tokens}_tokens{'_of_6' if count == 6 else ''}"] = value / count
     for precision in PRECISIONS:
@@ -65,13 +64,13 @@ def main() -> None:
     found: dict[str, dict[str, float]] = {}
     if asked.data is not None:
         found = search(json.loads(asked.data.read_text(encoding="utf-8")), embedders)
-        show("Stored by / asked by", found)
+        show("Precision of stored vectors / of questions", found)
     if asked.json:
         print(json.dumps({"precisions": figures, "search": found}))
 
 
 def latencies(embedders: Mapping[str, MiniLM], texts: Sequence[str], rounds: int, repeats: int) -> dict[str, float]:
-    """Milliseconds of processor time for these texts. In each round each embedder computes them `repeats` times."""
+    """Milliseconds of processor time for these texts. Each embedder computes them `repeats` times per round."""
     times: dict[str, list[float]] = {precision: [] for precision in embedders}
     for _ in range(rounds):
         for precision, embedder in embedders.items():
@@ -83,15 +82,17 @@ def latencies(embedders: Mapping[str, MiniLM], texts: Sequence[str], rounds: int
 
 
 def loading(precision: str, rounds: int) -> dict[str, float]:
-    """Milliseconds until the embedder can be used, and megabytes after it was."""
+    """Milliseconds to load the embedder, and megabytes of memory after its first use."""
     command = [sys.executable, "-c", LOADING, precision]
-    told = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(rounds)]
-    load, memory = (statistics.median(map(float, values)) for values in zip(*told, strict=True))
+    outputs = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(rounds)
+    ]
+    load, memory = (statistics.median(map(float, values)) for values in zip(*outputs, strict=True))
     return {"load_ms": load, "memory_mb": memory}
 
 
 def search(data: list[Any], embedders: Mapping[str, MiniLM]) -> dict[str, dict[str, float]]:
-    """What each pair of precisions finds, and how much of its top 10 is that of float32."""
+    """The recall of each pair of precisions, and the share of its top 10 that float32 finds too."""
     vectors = [{precision: embed(one, embedder) for precision, embedder in embedders.items()} for one in data]
     found = {}
     for stored, asked in product(PRECISIONS, repeat=2):
@@ -125,7 +126,7 @@ def top10(turns: Vectors, questions: Vectors) -> list[list[int]]:
 
 
 def recall(one: Any, top: list[list[int]]) -> list[float]:
-    """For each question the share of its evidence that was found."""
+    """The share of the evidence that was found, for each question."""
     ids = [turn["dia_id"] for turn in turns_of(one)]
     wanted = [{*asked["evidence"]} for asked in questions_of(one)]
     return [len({ids[at] for at in row} & evidence) / len(evidence) for row, evidence in zip(top, wanted, strict=True)]

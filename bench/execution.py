@@ -1,4 +1,4 @@
-"""Speed of runs compared with the floor and with other durable execution systems.
+"""Speed of runs compared with a bare SQLite loop (the floor) and with other durable execution systems.
 
     python bench/execution.py [--json] [--rounds N] [--postgres URL] [--peers FOLDER | --no-peers]
 
@@ -63,7 +63,7 @@ async def loop_async(steps: int) -> int:
 
 
 class Floor:
-    """The bare loop: the outcome of a step and the intent of the next, two rows in one commit, with the same pragmas."""
+    """The bare loop: one commit per step, with two rows (an outcome and the next intent) and the same pragmas."""
 
     def __init__(self, path: Path) -> None:
         self._connection = apsw.Connection(str(path))
@@ -94,14 +94,14 @@ def _payload(data: dict[str, Any]) -> bytes:
 
 def measure_sqlite(folder: Path, peers: Peers, rounds: int) -> Rates:
     rates: Rates = {name: [] for name in ("floor", "duramen", "dbos", "langgraph")}
-    # Each in its own file: a WAL checkpoint caused by one must not fall into the round of another.
+    # Each system uses its own file, so that the WAL checkpoint of one does not slow down the round of another.
     files = {peer: str(folder / f"{peer}.db") for peer in ("dbos", "langgraph")}
     floor = Floor(folder / "floor.db")
     with duramen.open(folder / "steps.db") as handle, peers.ready("sqlite", files) as group:
         floor.run()
         handle.run(loop, STEPS)
         for _ in range(rounds):
-            for _ in range(4):  # these two are short, and the speed of a disk varies within a second
+            for _ in range(4):  # more often, because they are short and the speed of a disk varies within a second
                 rates["floor"].append(rate(STEPS, floor.run))
                 rates["duramen"].append(rate(STEPS, lambda: handle.run(loop, STEPS)))
             group.add_rates(STEPS, rates)
@@ -134,7 +134,7 @@ def postgres(url: str | None) -> Iterator[str]:
 
 
 def size_after(path: Path, steps: int) -> int:
-    """Bytes of a new file with a run of `steps` steps, after a checkpoint of its log."""
+    """Bytes of a new file with a run of `steps` steps, after a WAL checkpoint."""
     with duramen.open(path) as handle:
         handle.run(loop, steps)
     connection = apsw.Connection(str(path))
@@ -144,7 +144,7 @@ def size_after(path: Path, steps: int) -> int:
 
 
 def measure_growth(folder: Path, runs: int, steps: int = 1000) -> Rates:
-    """Seconds between steps, around the tenth and at the end of a long run, after a warm-up run."""
+    """Seconds between steps around step 10 and at the end of a long run, after a warm-up run."""
     stamps: list[float] = []
 
     @duramen.step
@@ -255,7 +255,7 @@ def measure(
         **{f"agents_overhead_us.{count}": (median(agents[str(count)]) or 0) - alone for count in AGENTS},
     }
     notes = [f"no {peer}: {why}" for peer, why in peers.failed.items()]
-    notes += [f"{refused} updates of shared state gave up after conflicts"] if refused else []
+    notes += [f"{refused} updates of shared state failed with a conflict"] if refused else []
     micros = {name: [1e6 * value for value in values] for name, values in growth.items()}
     measurements = {
         "sqlite {}, steps/s": sqlite,
@@ -270,7 +270,7 @@ def measure(
 
 def main() -> None:
     parser = argument_parser("Runs compared with the floor and with other systems.", rounds=5)
-    parser.add_argument("--postgres", metavar="URL", help="an empty database to use instead of one from pip")
+    parser.add_argument("--postgres", metavar="URL", help="an empty database (default: start a server from pip)")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         peers = Peers.none(Path(name)) if chosen.no_peers else Peers.install(chosen.peers, Path(name))

@@ -1,4 +1,4 @@
-"""Medians, ratios and the output of the benchmarks: a table of the figures, and one JSON object."""
+"""Medians and ratios, and the output of the benchmarks as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 Rates = dict[str, list[float]]
-"""The measurements of each system, one for each round."""
+"""The measurements of each system, one per round."""
 Figures = Mapping[str, float | None]
-"""Measured figures by name. None: not measured."""
+"""Figures by name. None if a figure was not measured."""
 
 
 def rate(count: int, work: Callable[[], Any]) -> float:
-    """Operations a second of `work`, which does `count` of them."""
+    """Operations per second of `work`, which executes `count` of them."""
     began = time.perf_counter()
     work()
     return count / (time.perf_counter() - began)
@@ -73,8 +73,8 @@ def argument_parser(description: str, rounds: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark that measures peers."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each is measured ({rounds})")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"number of rounds (default: {rounds})")
     home = Path(__file__).parents[1] / ".venv" / "peers"
-    parser.add_argument("--peers", metavar="FOLDER", type=Path, default=home, help="the environment of the peers")
-    parser.add_argument("--no-peers", action="store_true", help="install and measure no peers")
+    parser.add_argument("--peers", metavar="FOLDER", type=Path, default=home, help="virtual environment of the peers")
+    parser.add_argument("--no-peers", action="store_true", help="do not install or measure peers")
     return parser

@@ -1,8 +1,8 @@
-"""The time of a sync of memory files: from nothing, without changes, and after one change.
+"""The time of a sync of memory files: the first sync, without changes, and after one change.
 
     python bench/files.py [--memories 10000] [--rounds 5] [--json]
 
-Store and files are in a temporary folder; every file is synced to disk. Figures are medians.
+The store and the files are in a temporary folder, and every file is synced to disk. The figures are medians.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import duramen
 
 
 def fill(path: Path, count: int) -> None:
-    """Memories of all kinds."""
+    """Fill a store with memories of several kinds."""
     kinds = ("fact", "fact", "fact", "reference", "blocker", "preference")
     with duramen.open(path, embedder="none") as dm:
         for number in range(count):
@@ -39,10 +39,10 @@ def measure(count: int, rounds: int) -> dict[str, float]:
         store = Path(folder) / "agent.db"
         fill(store, count)
         with duramen.open(store, embedder="none") as dm:
-            from_nothing = []
+            first = []
             for number in range(max(1, rounds // 2)):
                 with dm.files(Path(folder) / f"files-{number}") as files:
-                    from_nothing.append(seconds(files.sync))
+                    first.append(seconds(files.sync))
             with dm.files(Path(folder) / "files-0") as files:
                 idle = [seconds(files.sync) for _ in range(rounds)]
                 changed, edited = [], []
@@ -55,7 +55,7 @@ def measure(count: int, rounds: int) -> dict[str, float]:
                     path.write_text(path.read_text().replace("closes at", "shuts at"))
                     edited.append(seconds(files.sync))
     return {
-        "sync_10k_s": round(statistics.median(from_nothing), 2),
+        "sync_10k_s": round(statistics.median(first), 2),
         "noop_sync_s": round(statistics.median(idle), 3),
         "one_change_ms": round(statistics.median(changed) * 1000, 1),
         "one_edit_ms": round(statistics.median(edited) * 1000, 1),

@@ -1,4 +1,4 @@
-"""Speed of the journal compared with the floor: the same bytes in a bare insert-and-commit loop.
+"""Speed of the journal compared with the floor: a bare insert-and-commit loop with the same bytes.
 
     python bench/journal.py [--json] [--rounds N] [--postgres URL]
 
@@ -78,7 +78,7 @@ def measure_sqlite(folder: Path, rounds: int) -> Rates:
     floor = SqliteFloor(folder / "floor.db")
     loop = asyncio.new_event_loop()
     async_handle = loop.run_until_complete(duramen.aopen(folder / "group.db"))
-    # Each in its own file: a WAL checkpoint caused by one must not fall into the round of another.
+    # Each measurement uses its own file, so that the WAL checkpoint of one does not slow down the round of another.
     with duramen.open(folder / "append.db") as handle, duramen.open(folder / "threads.db") as shared:
         for _ in range(rounds):
             rates["floor"].append(rate(400, lambda: floor.insert(400)))
@@ -127,7 +127,7 @@ def measure_postgres(url: str, rounds: int) -> Rates:
 
 
 def measure_reading(folder: Path, rounds: int, count: int = 100_000) -> tuple[list[float], float]:
-    """Events a second, decoded and verified; and bytes in the file for each event, beyond its payload."""
+    """Events read per second, decoded and verified; and bytes per event in the file, without its payload."""
     path = folder / "read.db"
     drafts = [duramen.Draft("note", DATA, "agent")] * 500
     with duramen.open(path) as handle:
@@ -184,9 +184,9 @@ def measure(rounds: int, url: str | None) -> tuple[dict[str, float], dict[str, R
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The journal compared with the floor.")
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured (7)")
-    parser.add_argument("--postgres", metavar="URL", help="a server to use instead of one from pip")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--rounds", type=int, default=7, help="number of rounds (default: 7)")
+    parser.add_argument("--postgres", metavar="URL", help="a database (default: start a server from pip)")
     chosen = parser.parse_args()
     figures, measurements = measure(chosen.rounds, chosen.postgres)
     print_figures("duramen journal", figures, measurements)

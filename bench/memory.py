@@ -1,15 +1,17 @@
-"""How fast memories are remembered and recalled, and what they take on disk.
+"""The speed of `remember` and `recall`, and the size of memories on disk.
 
     python bench/memory.py [--json] [--rounds N] [--sizes N,N] [--words]
 
-`remember` is set against plain appends of the same texts, in turn, in one store; recall is asked with a subject's
-filter that leaves 1 % of the memories, embedding of the question included. The vectors of the memories are random:
-their values do not change the time it takes to compare them. Texts are made of words as frequent as a language's.
-Recalls are timed, and memory is measured, in a process of its own that opens the filled store and does nothing but ask:
-`first_recall_ms_10k_of_1m` is its first recall of a subject with 10,000 of 1,000,000 memories, `rss_mb_1m` the most
-memory that it ever had, after recalls of three subjects and of everybody. With --words nothing is embedded. The default
-sizes take some minutes; 1000000 takes much longer: ask for it by --sizes. --keep FOLDER leaves the stores
-there, and finds them again.
+`remember` is compared with plain appends of the same texts, alternating in one store. Recalls are filtered by a subject
+with 1 % of the memories; their time includes the embedding of the question. The vectors of the memories are random,
+because their values do not affect the time of a comparison. The texts have word frequencies like a natural language.
+
+A separate process opens the filled store, measures the recalls and its memory, and does nothing else.
+`first_recall_ms_10k_of_1m` is its first recall for a subject with 10,000 of 1,000,000 memories. `rss_mb_1m` is its peak
+memory after recalls for three subjects and for everyone.
+
+With --words nothing is embedded. The default sizes take some minutes. The size 1000000 takes much longer; request it
+with --sizes. --keep FOLDER stores the filled stores there and uses them again.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +52,11 @@ NAMES = {10_000: "10k", 100_000: "100k", 1_000_000: "1m"}
 SUBJECTS = 100
 QUESTIONS = 60
 TOGETHER = 1_000
-"""Memories that are appended at once."""
+"""The number of memories in one append."""
 
 
 class Quick:
-    """Embeds questions with the real model; memories, which come in batches, get vectors that cost nothing."""
+    """Embeds single texts (questions) with the real model. Texts in batches (memories) get random vectors."""
 
     def __init__(self, real: Embedder | None) -> None:
         self._real = real
@@ -71,7 +74,8 @@ class Quick:
 
 
 class Speech:
-    """Texts of some 15 words, with the frequencies of a language: a few words are everywhere, most are rare."""
+    """Random texts of about 15 words, with word frequencies like a natural language: a few words are frequent, most are
+    rare."""
 
     def __init__(self, seed: int, words: int = 30_000) -> None:
         self._chance = random.Random(seed)
@@ -87,7 +91,7 @@ class Speech:
 
 
 def remembering(folder: Path, rounds: int, count: int = 400) -> Rates:
-    """Memories and plain events a second, one caller, each durable on return."""
+    """Memories and plain events per second, from one caller, each durable when its call returns."""
     speech, rates = Speech(1), Rates(remember=[], append=[])
     with duramen.open(folder / "remembering.db", embedder="none") as dm:
         session = dm.session("plain")
@@ -95,13 +99,18 @@ def remembering(folder: Path, rounds: int, count: int = 400) -> Rates:
         session.append("warm")
         for _ in range(rounds):
             texts = [speech.text() for _ in range(count)]
-            rates["append"].append(rate(count, lambda said=texts: [session.append("note", text) for text in said]))  # type: ignore[misc]
-            rates["remember"].append(rate(count, lambda said=texts: [dm.memory.remember(text) for text in said]))  # type: ignore[misc]
+            rates["append"].append(rate(count, partial(call_each, partial(session.append, "note"), texts)))
+            rates["remember"].append(rate(count, partial(call_each, dm.memory.remember, texts)))
     return rates
 
 
+def call_each(function: Callable[[str], object], texts: Sequence[str]) -> None:
+    for text in texts:
+        function(text)
+
+
 def fill(path: Path, size: int, embedder: Quick) -> None:
-    """A store with so many memories of a hundred subjects, all with their vectors."""
+    """Create a store with `size` memories of a hundred subjects, all with vectors."""
     speech, each = Speech(2), size // SUBJECTS
     with duramen.open(path, embedder=embedder) as dm:
         for subject in range(SUBJECTS):
@@ -113,37 +122,37 @@ def fill(path: Path, size: int, embedder: Quick) -> None:
             dm.memory.catch_up()
 
 
-def answered(path: Path, size: int, embedder: Quick) -> dict[str, float | None]:
-    """Figures of a store that is filled: of this process, which does nothing else."""
+def measure_recalls(path: Path, size: int, embedder: Quick) -> dict[str, float | None]:
+    """The figures of recalls from a filled store, in this process."""
     figures: dict[str, float | None] = {}
     with duramen.open(path, embedder=embedder) as dm:
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(Speech(5).text(4), subject="subject 3")
         first = 1e3 * (time.perf_counter() - began)
-        runs = [asking(dm, subject=f"subject {number}") for number in (3, 50, 97)]
+        runs = [recall_p95_ms(dm, subject=f"subject {number}") for number in (3, 50, 97)]
         figures[f"recall_p95_ms_{NAMES[size]}"] = median(runs)
         if size == 1_000_000:
             figures["first_recall_ms_10k_of_1m"] = first
-            figures["recall_p95_ms_1m_unfiltered"] = asking(dm, everyone=True)
+            figures["recall_p95_ms_1m_unfiltered"] = recall_p95_ms(dm, everyone=True)
             figures["rss_mb_1m"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
 
 
-def recalling(path: Path, size: int, words: bool) -> dict[str, float | None]:
-    """The same, by a process of its own."""
+def measure_recalls_in_process(path: Path, size: int, words: bool) -> dict[str, float | None]:
+    """`measure_recalls` in a separate process."""
     command = [sys.executable, __file__, "--ask", str(path), "--sizes", str(size), *(["--words"] if words else [])]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float | None] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def asking(dm: duramen.Duramen, **whose: Any) -> float:
-    """The 95th percentile of recalls, in milliseconds, once the audience is loaded."""
+def recall_p95_ms(dm: duramen.Duramen, **whose: Any) -> float:
+    """The 95th percentile of recalls, in milliseconds, after the audience is loaded."""
     speech, took = Speech(3), []
     dm.memory.recall(speech.text(4), **whose)
     for _ in range(QUESTIONS):
-        question = speech.text(4)  # made-up words have many pieces: these are as many as in a question of ten words
+        question = speech.text(4)  # invented words have many tokens: four have as many as a question of ten words
         began = time.perf_counter()
         dm.memory.recall(question, **whose)
         took.append(1e3 * (time.perf_counter() - began))
@@ -151,7 +160,7 @@ def asking(dm: duramen.Duramen, **whose: Any) -> float:
 
 
 def bytes_per_item(folder: Path, embedder: Quick, count: int = 2_000) -> float:
-    """Bytes on disk for one memory over its text, vector included."""
+    """Bytes on disk per memory, with its vector and without its text."""
     speech, path = Speech(4), folder / "size.db"
     texts = [speech.text() for _ in range(count)]
     with duramen.open(path, embedder=embedder) as dm:
@@ -162,18 +171,20 @@ def bytes_per_item(folder: Path, embedder: Quick, count: int = 2_000) -> float:
 
 
 def main() -> None:
-    """Measure, print the table, and the figures as JSON on the last line if asked."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sizes", default="10000,100000", metavar="N,N")
-    parser.add_argument("--words", action="store_true", help="embed nothing")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the stores there, and find them again")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (default: 5)")
+    parser.add_argument(
+        "--sizes", default="10000,100000", metavar="N,N", help="sizes of the stores (default: 10000,100000)"
+    )
+    parser.add_argument("--words", action="store_true", help="do not embed questions")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled stores there and use them again")
     parser.add_argument("--ask", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     embedder = Quick(None if given.words else load_embedder("minilm"))
     if given.ask is not None:
-        print(json.dumps(answered(given.ask, int(given.sizes), embedder)))
+        print(json.dumps(measure_recalls(given.ask, int(given.sizes), embedder)))
         return
     figures: dict[str, float | None] = dict.fromkeys(FIGURES)
     with tempfile.TemporaryDirectory() as name:
@@ -185,8 +196,8 @@ def main() -> None:
             path = (given.keep or folder) / f"recall-{size}.db"
             if not path.exists():
                 fill(path, size, embedder)
-            figures |= recalling(path, size, given.words)
-    print_figures("Memory", figures, {"{} a second": rates})
+            figures |= measure_recalls_in_process(path, size, given.words)
+    print_figures("Memory", figures, {"{}, calls/s": rates})
     if given.json:
         print(json.dumps(figures))
 

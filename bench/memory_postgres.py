@@ -1,17 +1,21 @@
-"""How fast a million memories are recalled on PostgreSQL.
+"""The speed of recalls from a million memories on PostgreSQL.
 
     python bench/memory_postgres.py [--json] [--size N] [--no-index] [--postgres URL [--filled]]
 
-With a subject's filter that leaves 1 % of the memories, over many subjects in turn; of one subject again and again; and
-of everybody. Embedding of the question included. Without --postgres the server comes from pip. A million memories one
-by one would take most of an hour: they are appended by the public call, but their rows, which are what the store
-writes itself (its own functions make them), are gathered and copied in bulk, by two processes. Vectors are random:
-their values do not change the time it takes to compare them, but they are the worst that an index over them can meet.
-What the store makes in the background (segments, the index over codes) is complete before it is asked: figures are of a
-process of its own, which opens the filled store and does nothing but ask. That index serves only who asks of everybody,
-and takes long: with --no-index it is not made, and that figure is left out. A database that is given stays filled, and
-is asked again with --filled. The server from pip may use a quarter of the machine's memory, as is usual, and has read
-all tables once: figures are of a server that runs for a while, not of its disk.
+Recalls are filtered by a subject with 1 % of the memories: many subjects in turn, then one subject repeatedly. Another
+figure is without a filter. The times include the embedding of the question.
+
+Appending a million memories one by one would take most of an hour. So the benchmark appends them through the public
+API, but collects the rows that the store would write and copies them in bulk, in two processes. The vectors are random.
+Their values do not affect the time of a comparison, but random vectors are the worst case for the index.
+
+Background work of the store (segments, the index over codes) is complete before the recalls begin. A separate process
+opens the filled store, measures the recalls and does nothing else. Only recalls without a filter use that index, and
+building it takes long. With --no-index it is not built, and that figure is left out.
+
+Without --postgres the benchmark starts a server from pip. It may use a quarter of the machine's memory, and it has read
+all tables once, so the figures are those of a server with warm caches. A database given with --postgres stays filled;
+use it again with --filled.
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ _SEARCHABLE = """workspace generation audience number kind session position begi
 
 
 class Bulk:
-    """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
+    """Replaces the store's `append`: collects the rows that it would write and copies them in bulk."""
 
     def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
         self._journal: Any = dm.memory._core._service.journal
@@ -80,7 +84,7 @@ class Bulk:
         self._rows: list[MemoryRow] = []
 
     async def append(self, request: Batch) -> Stored:
-        """What a store promises, but for its being durable: nothing else writes."""
+        """Like a store's `append`, but not durable until `flush`. There must be no other writer."""
         head = self._heads.get(request.session)
         if head is None:
             head = Head(0, GENESIS)
@@ -94,7 +98,7 @@ class Bulk:
         return Stored(records)
 
     def flush(self, texts: dict[int, dict[str, Any]]) -> None:
-        """Copy the memories of one subject. Each was changed twice, by its index entry too."""
+        """Copy the memories of one subject. Each counts two changes: the memory and its index entry."""
         cursor, workspace = self._connection.cursor(), self._journal.workspace
         count, audience, session = len(self._rows), self._rows[0].audience, self._rows[0].session
         for_numbers = "SELECT nextval(%s) FROM generate_series(1, %s)"
@@ -148,17 +152,17 @@ def _feed_check(tx: str, seq: int, hash: bytes) -> bytes:
 
 
 def spoken(seed: int) -> Speech:
-    """Other texts, of the same words: what is asked for must be there."""
+    """Texts of the same words with another seed, so that questions match stored memories."""
     speech = Speech(2)
     speech._chance.seed(seed)
     return speech
 
 
 def fill(url: str, first: int, last: int, each: int) -> None:
-    """The memories of some subjects."""
+    """Store the memories of the subjects from `first` up to `last`."""
     embedder, speech = Quick(None), spoken(1_000 + first)
     with duramen.open(url, embedder=embedder) as dm:
-        dm.memory._core._service.index_worker.stop()  # its index would be made while it grows, which takes many times as long
+        dm.memory._core._service.index_worker.stop()  # building the index during the inserts takes much longer
         bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
@@ -172,8 +176,8 @@ def fill(url: str, first: int, last: int, each: int) -> None:
             bulk.flush(texts)
 
 
-def filled(url: str, size: int) -> dict[str, float]:
-    """Fill a store."""
+def fill_in_processes(url: str, size: int) -> dict[str, float]:
+    """Fill a store with two processes. Returns the figure of the time."""
     with duramen.open(url, embedder=Quick(None)) as dm:
         dm.memory.recall("the first one makes the generation")
     began = time.perf_counter()
@@ -186,14 +190,15 @@ def filled(url: str, size: int) -> dict[str, float]:
             for first in (0, half)
         ]
         if any(child.wait() for child in children):
-            sys.exit("filling failed")
+            sys.exit("a process that fills the store failed")
         connection.execute(made[0])
         connection.execute("VACUUM ANALYZE")
     return {"filling_s": time.perf_counter() - began}
 
 
-def settled(url: str, size: int, index: bool) -> dict[str, float]:
-    """Let a store that is filled make what it makes in the background."""
+def build_index(url: str, size: int, index: bool) -> dict[str, float]:
+    """Do the background work of a filled store: segments and, with `index`, the index over codes. Returns the figures
+    of times and sizes."""
     with duramen.open(url, embedder=Quick(None)) as dm:
         service: Any = dm.memory._core._service
         service.index_worker.stop()
@@ -209,12 +214,12 @@ def settled(url: str, size: int, index: bool) -> dict[str, float]:
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'duramen'::regnamespace"
             " AND relkind = 'r'"
         ).fetchone()
-        connection.execute("CHECKPOINT")  # it would be written while it is asked
+        connection.execute("CHECKPOINT")  # otherwise it could run during the recalls
     return figures | {"bytes_per_item_postgres": float(size_of[0]) / size}
 
 
-def warmed(url: str) -> None:
-    """Let the server read all tables, so that it has them in its memory if there is room for them."""
+def warm_up(url: str) -> None:
+    """Make the server read all tables, so that they are in its cache if they fit."""
     with psycopg.connect(url, autocommit=True) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'duramen'").fetchall()
         connection.execute("SET enable_indexonlyscan = off")
@@ -223,8 +228,8 @@ def warmed(url: str) -> None:
             connection.execute(f"SELECT count(*) FROM duramen.{table}".encode())
 
 
-def asked(url: str, index: bool) -> dict[str, float]:
-    """Figures of a store that is filled: of this process, which does nothing else."""
+def measure_recalls(url: str, index: bool) -> dict[str, float]:
+    """The figures of recalls from a filled store, in this process."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
             dm.memory._core._service.index_worker._next_maintenance = float("inf")
@@ -245,7 +250,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
 
 
 def p95(dm: duramen.Duramen, whose: list[dict[str, Any]], warm: bool = False) -> float:
-    """The 95th percentile of recalls, in milliseconds; the first of each audience counts, unless `warm`."""
+    """The 95th percentile of recalls, in milliseconds. It includes the first recall of each audience, unless `warm`."""
     speech, took = spoken(3), []
     if warm:
         dm.memory.recall(speech.text(4), **whose[0])
@@ -259,7 +264,7 @@ def p95(dm: duramen.Duramen, whose: list[dict[str, Any]], warm: bool = False) ->
 
 @contextmanager
 def database(given: str | None) -> Iterator[str]:
-    """Where to measure."""
+    """The URL of the given database, or of one on a new server."""
     if given is not None:
         yield given
         return
@@ -272,26 +277,26 @@ def database(given: str | None) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print the table, and the figures as JSON on the last line if asked."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--size", type=int, default=1_000_000)
-    parser.add_argument("--postgres", metavar="URL", help="an empty database, or with --filled one that was filled")
-    parser.add_argument("--filled", action="store_true", help="it is filled already: only ask")
-    parser.add_argument("--no-index", action="store_true", help="without the index over codes, nor its figure")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--size", type=int, default=1_000_000, help="number of memories (default: 1000000)")
+    parser.add_argument("--postgres", metavar="URL", help="an empty database; with --filled, a database filled before")
+    parser.add_argument("--filled", action="store_true", help="the database is filled: measure recalls only")
+    parser.add_argument("--no-index", action="store_true", help="do not build the index over codes; omit its figures")
     parser.add_argument("--fill", help=argparse.SUPPRESS)
     parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fill:
         fill(given.postgres, *map(int, given.fill.split(",")))
     elif given.ask:
-        print(json.dumps(asked(given.postgres, not given.no_index)))
+        print(json.dumps(measure_recalls(given.postgres, not given.no_index)))
     else:
         figures: dict[str, float | None] = dict.fromkeys(FIGURES)
         with database(given.postgres) as url:
             if not given.filled:
-                figures |= filled(url, given.size) | settled(url, given.size, not given.no_index)
-            warmed(url)
+                figures |= fill_in_processes(url, given.size) | build_index(url, given.size, not given.no_index)
+            warm_up(url)
             command = [sys.executable, __file__, "--ask", "--postgres", url, *(["--no-index"] * given.no_index)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             figures |= json.loads(done.stdout.splitlines()[-1])

@@ -1,25 +1,28 @@
-"""How well recall finds the turns that answer a question, and how fast, beside Chroma, mem0, words and vectors alone.
+"""The quality and speed of recall compared with Chroma, mem0, words alone and vectors alone.
 
     python bench/recall.py --data FILE [--json] [--words] [--no-peers] [--peers FOLDER] [--peer-conversations N]
                            [--spacy-model FOLDER]
 
-FILE is LoCoMo's JSON (not part of the repository). One memory for each turn, with speaker and session date, in a SQLite
-store; a question is searched within its conversation; a figure is the part of its evidence that is among the first ten
-(five), averaged over the questions of categories 1 to 4, and over each category.
+FILE is LoCoMo's JSON, which is not part of the repository. Each turn becomes one memory with speaker and session date,
+in a SQLite store. A question is searched within its conversation. Recall at 10 (5) is the share of its evidence among
+the first ten (five) results. It is averaged over the questions of categories 1 to 4, and over each category.
 
-All systems use the same model, and every question is asked of all of them in turn, its embedding included in the time.
-Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdrant in files) run in processes and an
-environment of their own, and time themselves. Each is there twice: with the runtime in which its users have the model
-(Chroma's default embedding function, mem0's provider for sentence-transformers), and, as `…_same_runtime`, with
-duramen's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
-rest of it takes. That the vectors are the same is checked. All hold what was said in the conversations before, as a
-subject's, a user's or a collection's; mem0 looks through all of it for each question. Chroma takes minutes to take it
-in: with --peer-conversations 1 the peers are asked about the first conversation only. mem0 uses spaCy's English
-pipeline, which it downloads; --spacy-model brings it where it cannot. The rates of taking in include the vectors: all
-texts of a conversation in one call (`remember_all`, a thousand at most) beside mem0 and Chroma, which are given one
-after the other, as mem0 goes through a list that way itself; `one_by_one` is with `remember`, each durable before the
-next. We take in each conversation before and after each peer does, and the ratio is the one in the middle of all
-conversations. With --words nothing is embedded, and the peers are left out.
+All systems use the same model, and the benchmark checks that their vectors are the same. They answer each question in
+turn, and the time includes the embedding of the question. Chroma (its persistent client) and mem0 (`infer=False`, its
+default store: Qdrant in files) run in their own processes and environment, and measure their own times.
+
+Each peer is measured twice. First with its own runtime for the model (Chroma's default embedding function, mem0's
+provider for sentence-transformers), which is what its users get. Then, as `…_same_runtime` and for the first
+conversation only, with duramen's embedder, which shows the time of everything else.
+
+All systems hold the earlier conversations too: as subjects, users or collections. mem0 scans all of them for each
+question. Chroma needs minutes to ingest them: with --peer-conversations 1 the peers get the first conversation only.
+mem0 downloads spaCy's English pipeline; use --spacy-model if it cannot.
+
+Ingest rates include the vectors. duramen ingests a conversation with `remember_all`, at most a thousand texts per call.
+mem0 and Chroma get one text per call, because mem0 processes a list that way too. `one_by_one` uses `remember`, so each
+memory is durable before the next. duramen ingests each conversation before and after each peer does. The ratio is the
+median over all conversations. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
@@ -51,15 +54,15 @@ from duramen.ports import Embedder
 from duramen.testing.clock import FakeClock
 
 Search = Callable[[str], Sequence[int]]
-"""The positions of the turns found for a question, best first, at least ten of them where there are ten."""
+"""Returns the positions of the turns found for a question, best first; at least ten if there are ten."""
 Timed = Callable[[str], tuple[Sequence[int], float]]
-"""The same, and the seconds that it took."""
+"""A search that also returns its seconds."""
 System = Callable[[Conversation], Timed | None]
-"""Takes in a conversation and gives its search; None if it takes no part in this one."""
+"""Ingests a conversation and returns its search; None if the system skips this conversation."""
 Took = dict[tuple[str, int], float]
-"""The seconds of each question: of which conversation, and which of it."""
+"""The seconds of each question, by the name of its conversation and its number."""
 Rates = dict[str, list[float]]
-"""Memories taken in a second, by conversation."""
+"""Memories ingested per second, by conversation."""
 
 LIMIT = 10
 FIGURES = (
@@ -90,7 +93,8 @@ SPEED_FIGURES = (
 
 
 class Remembered:
-    """A text is embedded once for all systems; a question each time that it is searched, as its time counts."""
+    """An embedder that computes each text in a batch once for all systems. A single text (a question) is embedded each
+    time, because its time counts."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.identity, self.name, self.dims = embedder.identity, embedder.name, embedder.dims
@@ -107,7 +111,7 @@ class Remembered:
 
 
 def timed(search: Search) -> Timed:
-    """A search with its time."""
+    """The search with its time."""
 
     def ask(question: str) -> tuple[Sequence[int], float]:
         began = time.perf_counter()
@@ -117,7 +121,7 @@ def timed(search: Search) -> Timed:
 
 
 def ours(embedder: Embedder | None, folder: Path) -> System:
-    """Memories of all conversations in one store, each conversation's a subject's, recalled through the public API."""
+    """duramen: all conversations in one store, each as a subject, recalled through the public API."""
     clock = FakeClock(0)
     dm = duramen.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 
@@ -144,9 +148,9 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
     return add_texts
 
 
-def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
-    """Conversations into one store, as a peer's are, for the time that it takes: all memories in one call, or each
-    durable before the next. Notes how many a second were durable with their vectors."""
+def ingestion(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
+    """duramen's ingest only, all conversations into one store: all memories in one call, or each durable before the
+    next. Adds to `rates` how many per second were durable with their vectors."""
     dm = stack.enter_context(duramen.open(path, embedder=embedder))
     dm.memory.remember("warm", fresh=True)
 
@@ -167,8 +171,8 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
 
 
 def theirs(child: Peer, rates: Rates, most: int) -> System:
-    """A peer, which keeps the texts with speaker and date in them, of so many conversations. Notes how many texts it
-    took in a second."""
+    """A peer, with the first `most` conversations. Its texts include speaker and date. Adds to `rates` how many texts
+    it ingested per second."""
 
     def ordered(**order: object) -> Any:
         child.send(json.dumps(order))
@@ -194,7 +198,7 @@ def _noon(day: dt.date) -> float:
 
 
 def full_text(conversation: Conversation) -> Timed:
-    """SQLite's FTS5 with Porter stemming and its own BM25, stop words dropped from the question."""
+    """SQLite's FTS5 with Porter stemming and BM25. Stop words of the question are dropped."""
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE turn USING fts5(text, tokenize='porter unicode61')")
     rows = [(position, turn.memory) for position, turn in enumerate(conversation.turns)]
@@ -211,7 +215,7 @@ def full_text(conversation: Conversation) -> Timed:
 
 
 def vectors(embedder: Embedder) -> System:
-    """Cosine alone."""
+    """Search by the cosine of vectors alone."""
 
     def add_texts(conversation: Conversation) -> Timed:
         rows = embedder.embed([turn.said for turn in conversation.turns])
@@ -228,7 +232,8 @@ def vectors(embedder: Embedder) -> System:
 def measure(
     systems: Mapping[str, System], conversations: Sequence[Conversation], failed: dict[str, str]
 ) -> tuple[dict[str, dict[str, float | None]], dict[str, Took]]:
-    """Every figure of FIGURES for each system, and the times behind them. One that fails is left out, with its reason."""
+    """The figures in FIGURES for each system, and the times behind them. A system that fails is left out; its reason is
+    added to `failed`."""
     found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in systems}
     took: dict[str, Took] = {name: {} for name in systems}
     for conversation in conversations:
@@ -250,7 +255,7 @@ def measure(
 
 @contextmanager
 def skip_on_failure(name: str, failed: dict[str, str]) -> Iterator[None]:
-    """Let a peer fail without an end to the benchmark."""
+    """Record a failure of the peer instead of ending the benchmark."""
     try:
         yield
     except PeerFailed as failure:
@@ -258,7 +263,8 @@ def skip_on_failure(name: str, failed: dict[str, str]) -> Iterator[None]:
 
 
 def _graded(asked: Question, best: Sequence[int]) -> tuple[int, float, float, float]:
-    """The category of a question, what of its evidence is among the first five and ten, and the first hit's rank."""
+    """The category of a question, the shares of its evidence among the first five and ten results, and the reciprocal
+    rank of the first hit."""
     hits = [place for place, turn in enumerate(best) if turn in asked.evidence]
     five, ten = (sum(place < limit for place in hits) / len(asked.evidence) for limit in (5, LIMIT))
     return asked.category, five, ten, 1 / (1 + hits[0]) if hits else 0.0
@@ -281,7 +287,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def compared(took: Mapping[str, Took], rates: Mapping[str, Rates]) -> dict[str, float | None]:
-    """Every figure of SPEED_FIGURES, each over the questions that both were asked; null for a peer that could not be had."""
+    """The figures in SPEED_FIGURES, over the questions that both systems answered; None for a missing peer."""
     figures: dict[str, float | None] = dict.fromkeys(SPEED_FIGURES)
     for peer in PEERS:
         if peer in took:
@@ -295,14 +301,14 @@ def compared(took: Mapping[str, Took], rates: Mapping[str, Rates]) -> dict[str, 
 
 
 def _faster(ours: Rates, peer: Rates) -> float:
-    """How many times as fast we take in a conversation, in the middle of those that the peer took in."""
+    """The ratio of duramen's ingest rate to the peer's: the median over the peer's conversations."""
     return statistics.median(statistics.median(ours[name]) / statistics.median(rates) for name, rates in peer.items())
 
 
 def with_peers(
     peers: Peers, folder: Path, rates: Mapping[str, Rates], most: int, stack: ExitStack
 ) -> tuple[dict[str, System], list[str]]:
-    """The peers that can be had, and what is to be known about them."""
+    """The available peers, and notes about them."""
     systems: dict[str, System] = {}
     notes: list[str] = []
     for name in [one for one in PEERS if peers.has(one.removesuffix(SAME))]:
@@ -320,8 +326,8 @@ def with_peers(
 def between(
     others: Mapping[str, System], embedder: Embedder, folder: Path, rates: Mapping[str, Rates], stack: ExitStack
 ) -> dict[str, System]:
-    """The peers, and before and after each of those that count what we take in of the same conversation: a machine may
-    be twice as fast a minute later."""
+    """The peers, with duramen's ingest of the same conversation before and after each of them (except those with the
+    same runtime): the speed of a machine may double within a minute."""
     found: dict[str, System] = {}
     for place, (name, system) in enumerate([("", None), *others.items()]):
         if system is not None:
@@ -329,26 +335,31 @@ def between(
         if not name.endswith(SAME):
             for mine, together in (("duramen", True), (ONE_BY_ONE, False)):
                 path = folder / f"{mine} {place}.db"
-                found[f"{mine} {place}"] = taking_in(embedder, path, rates[mine], stack, together=together)
+                found[f"{mine} {place}"] = ingestion(embedder, path, rates[mine], stack, together=together)
     return found
 
 
 def _crowded() -> str | None:
-    """What to say if the figures were taken while others computed. The bench itself never keeps all processors busy for
-    long, but peers compute one text on several threads that wait for each other, and lose far more by company."""
+    """A warning if other processes were busy during the measurement; None otherwise. The benchmark itself never keeps
+    all processors busy for long. Peers embed one text on several threads, which lose much more on a busy machine."""
     load, cores = os.getloadavg()[1], os.cpu_count() or 1
     if load <= cores:
         return None
-    return f"NOT QUIET: a load of {load:.1f} on {cores} processors. Ratios with the peers' own runtimes flatter duramen"
+    return (
+        f"WARNING: the machine was busy (load {load:.1f} on {cores} processors). Ratios to the peers' own runtimes "
+        "are too favourable to duramen."
+    )
 
 
 def main() -> None:
-    """Measure, print the tables, and the figures as JSON on the last line if asked."""
+    """Measure and print the figures."""
     parser = argument_parser((__doc__ or "").splitlines()[0], rounds=1)
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--words", action="store_true", help="measure words alone")
-    parser.add_argument("--peer-conversations", type=int, default=99, metavar="N", help="ask the peers about N (all)")
-    parser.add_argument("--spacy-model", type=Path, metavar="FOLDER", help="spaCy's en_core_web_sm, for mem0")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="LoCoMo's JSON file")
+    parser.add_argument("--words", action="store_true", help="measure the search by words only")
+    parser.add_argument(
+        "--peer-conversations", type=int, default=99, metavar="N", help="conversations for the peers (default: all)"
+    )
+    parser.add_argument("--spacy-model", type=Path, metavar="FOLDER", help="folder of spaCy's en_core_web_sm, for mem0")
     given = parser.parse_args()
     if given.spacy_model is not None:
         os.environ[SPACY_MODEL] = str(given.spacy_model.resolve(strict=True))
@@ -370,8 +381,8 @@ def main() -> None:
         results, took = measure(systems | others, conversations, peers.failed)
     first = next(iter(results))
     if most < len(conversations):
-        notes.append(f"the peers took part in the first {most} of {len(conversations)} conversations")
-    notes += [f"without {peer}: {why}" for peer, why in peers.failed.items() if wanted]
+        notes.append(f"the peers got the first {most} of {len(conversations)} conversations")
+    notes += [f"{peer} is left out: {why}" for peer, why in peers.failed.items() if wanted]
     shown = {name: figures for name, figures in results.items() if not name.endswith(SAME)}
     for name, figures in shown.items():
         print_figures(name, figures, {})
@@ -380,11 +391,11 @@ def main() -> None:
         notes.append(crowded)
     waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("duramen", *PEERS)}
     taken = {name: [rate for each in of_each.values() for rate in each] for name, of_each in rates.items()}
-    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": taken}
+    behind = {"{}: search, ms": waits, "{}: ingest, memories/s": taken}
     print_figures("Speed", speed, behind, notes)
     if given.json:
-        beside = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}
-        print(json.dumps(results[first] | speed | beside))
+        more = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}
+        print(json.dumps(results[first] | speed | more))
 
 
 if __name__ == "__main__":

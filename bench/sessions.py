@@ -35,7 +35,7 @@ def turn(number: int) -> list[Draft]:
 
 
 def fill(path: Path, events: int) -> None:
-    """A session of `events` events: notes, a conversation with summaries, checkpoints, progress."""
+    """Fill a session with `events` events: notes, a conversation with summaries, checkpoints, progress."""
     with duramen.open(path) as dm:
         session = dm.session("s")
         session.progress.begin("Fill the session", next_action="Go on")
@@ -49,7 +49,8 @@ def fill(path: Path, events: int) -> None:
 
 
 def resume_times(folder: Path, rounds: int, short: int, long: int) -> dict[str, list[float]]:
-    """Milliseconds to open a store and read state, context and progress of a session, short and long alternating."""
+    """Milliseconds to open a store and read the state, context and progress of a short and a long session. The two
+    alternate."""
     paths = {"short": folder / "short.db", "long": folder / "long.db"}
     fill(paths["short"], short)
     fill(paths["long"], long)
@@ -69,8 +70,8 @@ def _resume(path: Path) -> None:
 
 
 def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
-    """Milliseconds to build the context of a session of `turns` turns: after each of the last turns, and in a new
-    process."""
+    """Milliseconds to build the context of a session of `turns` turns: warm after each of the last 200 turns, and cold
+    in a new process."""
     path = folder / "talk.db"
     times: dict[str, list[float]] = {"warm": [], "cold": []}
     with duramen.open(path) as dm:
@@ -80,7 +81,7 @@ def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
             session.context()
         for number in range(turns - 200, turns):
             session.append_all(turn(number))
-            session.context()  # what is due is summarised here: it is written once, and not part of a build
+            session.context()  # this call writes the summary that is due, which is not part of the measured build
             times["warm"].append(1e3 * _seconds(session.context))
     for _ in range(cold):
         done = subprocess.run(
@@ -91,7 +92,7 @@ def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
 
 
 def p95(values: list[float]) -> float:
-    """The value that 95 of 100 do not exceed."""
+    """The 95th percentile."""
     return statistics.quantiles(values, n=20)[-1]
 
 

@@ -1,4 +1,4 @@
 """Other systems that do the same work as duramen, each in its own process and in a separate environment.
 
-Start reading at `protocol.py`: how the benchmark talks to the process of a peer.
+Start in `protocol.py`, which describes how the benchmark communicates with the process of a peer.
 """

@@ -1,4 +1,4 @@
-"""Absurd on PostgreSQL: a task spawned and worked off by the same process, with its defaults."""
+"""Absurd on PostgreSQL with its defaults. One process spawns the task and executes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .protocol import System, run_peer
 
 
 class AbsurdSystem(System):
-    """A task that takes one step again and again."""
+    """A task that calls one step repeatedly."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
         from absurd_sdk import Absurd  # type: ignore[import-not-found]
@@ -36,7 +36,7 @@ class AbsurdSystem(System):
 
 
 def install_schema(address: str) -> None:
-    """What `absurdctl init` does, which would need psql."""
+    """Install the schema as `absurdctl init` does, but without psql."""
     import psycopg
     from absurdctl import BUNDLED_SCHEMA_SQL  # type: ignore[import-not-found]
 

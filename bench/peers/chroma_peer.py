@@ -1,4 +1,4 @@
-"""Chroma: a collection for each conversation, in its own files."""
+"""Chroma: one collection per conversation, in its own files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .retrieval_system import LIMIT, RetrievalSystem, run_peer
 
 
 class Chroma(RetrievalSystem):
-    """Its persistent client."""
+    """Chroma's persistent client."""
 
     def open(self, folder: str) -> str:
         import chromadb  # type: ignore[import-not-found]
@@ -22,7 +22,8 @@ class Chroma(RetrievalSystem):
         return str(chromadb.__version__)
 
     def _default_function(self) -> Any:
-        """Its default embedding function. It is created once: the default would load the model again at each call."""
+        """Chroma's default embedding function. It is created once, because by default each call loads the model
+        again."""
         import httpx
         from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # type: ignore[import-not-found]
 
@@ -32,7 +33,7 @@ class Chroma(RetrievalSystem):
             function._download_model_if_not_exists()
         except (httpx.HTTPError, OSError, ValueError) as error:
             ONNXMiniLM_L6_V2.DOWNLOAD_PATH = exported()
-            self.remarks.append(f"its model.onnx could not be downloaded ({error}): exported from the same weights")
+            self.remarks.append(f"model.onnx could not be downloaded ({error}); exported it from the same weights")
         return function
 
     def embed(self, text: str) -> Sequence[float]:

@@ -10,7 +10,7 @@ from .protocol import System, run_peer
 
 
 class DbosSystem(System):
-    """A workflow that calls one step again and again."""
+    """A workflow that calls one step repeatedly."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
         from dbos import DBOS, SetWorkflowID  # type: ignore[import-not-found]
@@ -43,7 +43,7 @@ class DbosSystem(System):
             self._loop(steps)
 
     def resume(self, steps: int) -> None:
-        """`launch` has taken up what was pending."""
+        """Wait for the run. `launch` has already resumed it."""
         assert self._retrieve("trip").get_result() == steps
 
 

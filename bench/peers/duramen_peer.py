@@ -1,8 +1,8 @@
-"""duramen in a separate process, to be killed or traced.
+"""duramen in a separate process that can be killed or traced.
 
     python -m peers.duramen_peer steps PATH COUNT
 
-makes one run of COUNT steps and closes. `protocol` describes the other modes.
+executes one run of COUNT steps and exits. `protocol` describes the other modes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .protocol import System, run_peer
 
 
 class DuramenSystem(System):
-    """A task that calls one step again and again."""
+    """A task that calls one step repeatedly."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
         self.use(duramen.open(address), inside)
         return duramen.__version__
 
     def use(self, handle: duramen.Duramen, inside: Callable[[int], None]) -> None:
-        """Declare the task, and run it on this handle."""
+        """Declare the task and use this handle for its runs."""
 
         @duramen.step
         def add(number: int) -> int:

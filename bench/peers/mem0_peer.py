@@ -1,4 +1,4 @@
-"""mem0 without a language model (`infer=False`), on its default vector store: Qdrant in its own files."""
+"""mem0 without a language model (`infer=False`), with its default vector store: Qdrant in local files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Embedding:
 
 
 class Mem0(RetrievalSystem):
-    """A user for each conversation; sentence-transformers embeds, and its search by keywords is on."""
+    """mem0 with one user per conversation, embeddings by sentence-transformers and keyword search."""
 
     def open(self, place: str) -> str:
         os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": place, "OPENAI_API_KEY": "not used"}
@@ -53,32 +53,32 @@ class Mem0(RetrievalSystem):
         return version("mem0ai")
 
     def _by_keywords(self, place: Path) -> None:
-        """Give it an encoder. The one that it would create asks the hub for stop words at every start."""
+        """Set the encoder for keyword search. mem0's own one downloads stop words from the hub at every start."""
         from fastembed import SparseTextEmbedding  # type: ignore[import-not-found]
         from spacy.lang.en.stop_words import STOP_WORDS  # type: ignore[import-not-found]
 
         encoder = SparseTextEmbedding("Qdrant/bm25", specific_model_path=str(place), stopwords=set(STOP_WORDS))
         self._memory.vector_store._bm25_encoder = encoder
         assert self._memory.vector_store._has_bm25_slot
-        self.remarks.append("search by keywords is on, with spaCy's English stop words")
+        self.remarks.append("keyword search is on, with spaCy's English stop words")
 
     def _by_entities(self) -> None:
-        """Give it the language model for lemmas and entities, from a folder or by its own download. Without one it works,
-        but without lemmas and entities."""
+        """Load the spaCy pipeline for lemmas and entities, from a folder or by mem0's own download. Without it, mem0
+        works without lemmas and entities."""
         from mem0.utils import spacy_models  # type: ignore[import-not-found]
 
         if place := os.environ.get(SPACY_MODEL):
             import spacy  # type: ignore[import-not-found]
 
             spacy_models._nlp_full = spacy.load(place)
-            spacy_models._nlp_lemma = spacy.load(place, disable=["ner", "parser"])  # as it does
+            spacy_models._nlp_lemma = spacy.load(place, disable=["ner", "parser"])  # as mem0 does
             self.remarks.append(f"lemmas and entities by {spacy_models._nlp_full.meta['name']}")
             return
-        with suppress(SystemExit):  # spaCy ends the process when its download fails in pip
+        with suppress(SystemExit):  # spaCy calls sys.exit() if its download with pip fails
             if spacy_models.get_nlp_full() and spacy_models.get_nlp_lemma():
                 return
         spacy_models._load_failed_full = spacy_models._load_failed_lemma = True
-        self.remarks.append("en_core_web_sm is not available: no lemmas and no entities, which makes it quicker")
+        self.remarks.append("en_core_web_sm is not available: mem0 uses no lemmas and entities, which makes it faster")
 
     def embed(self, text: str) -> Sequence[float]:
         vector: list[float] = self._memory.embedding_model.embed(text, "search")

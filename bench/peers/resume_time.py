@@ -11,7 +11,7 @@ from .protocol import PeerFailed
 
 
 def resume_ms(folder: Path, peers: Peers, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds from the start of a new process to the step in which the last one was killed."""
+    """Milliseconds from the start of a new process until it reaches the step in which the first one was killed."""
     times: dict[str, list[float]] = {"duramen": [], "dbos": []}
     systems = {"duramen": Peers(Path(sys.executable), {}, folder)} | ({"dbos": peers} if peers.has("dbos") else {})
     for number in range(rounds):

@@ -1,11 +1,11 @@
-"""A peer that stores texts and searches them, with the model that duramen uses.
+"""A peer that stores and searches texts with the same model as duramen.
 
     python -m peers.chroma_peer own FOLDER       the peer embeds with its default runtime
     python -m peers.chroma_peer same FOLDER      the peer uses duramen's embedder
 
-Answers its version, the likeness of its vectors to ours, and remarks. Then it reads requests: {"name": …, "texts": […]}
-adds a conversation, one text after the other; {"name": …, "question": …} searches it. Answers the seconds, and the
-positions of the texts found.
+It writes its version, the cosine of its vectors with duramen's, and remarks. Then it reads requests. {"name": …,
+"texts": […]} adds a conversation, text by text. {"name": …, "question": …} searches it. It answers with the seconds,
+and for a search with the positions of the texts found.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RetrievalSystem(ABC):
 
 
 def run_peer(system: RetrievalSystem) -> None:
-    """Execute requests, until the benchmark closes the pipe."""
+    """Execute requests until the benchmark closes the pipe."""
     answer = answer_writer()
     mode, folder = sys.argv[1:]
     system.own_runtime = mode == "own"

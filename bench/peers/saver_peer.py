@@ -1,10 +1,10 @@
-"""Conversations through one of LangGraph's savers, each in its own file.
+"""Runs conversations with one LangGraph saver, each in its own file.
 
     python -m peers.saver_peer duramen|sqlite|delta FOLDER
 
-Answers its version, then reads requests: {"chat": turns} for messages of 500 bytes, one a turn, and {"fixed": turns}
-for a state of 2 KB with a counter. Answers the seconds of each `put` and of each `put_writes`, and the bytes of all files
-at the end.
+It writes its version, then reads requests: {"chat": turns} for one message of 500 bytes per turn, and {"fixed": turns}
+for a state of 2 KB with a counter. It answers with the seconds of each `put` and each `put_writes`, and the bytes of
+all files at the end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TimedMethod:
 
 @contextmanager
 def open_saver(kind: str, path: str) -> Iterator[Any]:
-    """A saver on a new file. At the end the file is closed and its log is merged."""
+    """A saver on a new file. At the end, the file is closed and its WAL is merged into it."""
     if kind == "duramen":
         import duramen
         from duramen.integrations.langgraph import DuramenSaver
@@ -77,7 +77,7 @@ def open_saver(kind: str, path: str) -> Iterator[Any]:
 
 
 def chat(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
-    """A graph that adds a message a turn, and its input."""
+    """A graph that adds one message per turn, and its input."""
     from langchain_core.messages import AIMessage, HumanMessage
     from langgraph.graph.message import add_messages
 
@@ -103,7 +103,7 @@ def chat(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
 
 
 def fixed(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
-    """A graph that counts in a state of 2 KB, and its input."""
+    """A graph that increments a counter in a state of 2 KB, and its input."""
     state: Any = TypedDict("state", {"text": str, "count": int})
     count = _loop_graph(state, lambda now: {"count": now["count"] + 1}, lambda now: now["count"] < turns)
     return count, {"text": prose(random.Random(8), 2000), "count": 0}
@@ -120,7 +120,7 @@ def _loop_graph(state: Any, node: Callable[[Any], Any], continues: Callable[[Any
 
 
 def run(kind: str, folder: str, what: str, turns: int) -> dict[str, Any]:
-    """One conversation of so many turns."""
+    """Run one conversation of `turns` turns. Returns the times and the size."""
     path = os.path.join(folder, f"{kind}-{next(_files)}.db")
     graph, given = (chat if what == "chat" else fixed)(kind, turns)
     with open_saver(kind, path) as saver:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def count_syncs(folder: Path, steps: int) -> int:
-    """The syncs of a process that opens a new file, runs `steps` steps and closes it."""
+    """The number of syncs in a process that opens a new file, executes `steps` steps and closes it."""
     path = folder / f"syncs-{steps}.db"
     if shutil.which("strace") is None:
         return _count_in_file_layer(path.name, steps)
@@ -20,13 +20,13 @@ def count_syncs(folder: Path, steps: int) -> int:
     program = [sys.executable, "-m", "peers.duramen_peer", "steps", str(path), str(steps)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([*strace, *program], check=True, env=environment, stderr=subprocess.DEVNULL)
-    # % time, seconds, usecs/call, calls, errors if there were any, syscall
+    # columns: % time, seconds, usecs/call, calls, errors (may be empty), syscall
     calls = re.findall(r"^\s*\S+\s+\S+\s+\S+\s+(\d+)\s.*\b(?:fsync|fdatasync)$", report.read_text(), re.MULTILINE)
     return sum(int(number) for number in calls)
 
 
 def _count_in_file_layer(name: str, steps: int) -> int:
-    """The same without strace: the syncs that SQLite asks of its file layer."""
+    """The number of syncs without strace: those that SQLite requests from its file layer."""
     from duramen.api._async.duramen import AsyncDuramen
     from duramen.api._sync.duramen import Duramen
     from duramen.api.settings import open_journal

@@ -1,1 +1,1 @@
-"""Adapters to the agent frameworks that people already use."""
+"""Adapters for agent frameworks."""

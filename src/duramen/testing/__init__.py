@@ -1,5 +1,11 @@
-"""Helpers for tests of duramen and of programs that use it.
+"""Helpers for tests of duramen, of stores and of programs that use duramen.
 
-`store_contract` is the test suite of every store; the other contracts are its parts. `clock`, `crash` and `power_loss`
-control time, kills and power cuts. `postgres` and `local_model` start real servers.
+store_contract.py    the test suite that every store must pass. Start here to write a store; the other *_contract.py
+                     files are parts of it.
+both_apis.py         runs a test on the sync and on the async API.
+clock.py             a clock and ids under the control of a test.
+crash.py             kills the process at a named crash point.
+power_loss.py        a disk for SQLite that can lose power.
+postgres.py          starts a real PostgreSQL server.
+local_model.py       starts a real language model.
 """

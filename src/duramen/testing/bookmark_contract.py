@@ -1,4 +1,4 @@
-"""What every store must do for bookmarks: set and removed with the events, found by name, refused together."""
+"""The contract of every store for bookmarks: set and removed in the transaction of the events, found by name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ODD_NAMES = [
 
 
 class BookmarkContract(ChunkContract):
-    """The chunk of the contract that is about bookmarks. `shared`: whether two handles can be open on one store."""
+    """The tests for bookmarks. `shared`: whether two handles on one address see the same data."""
 
     shared = True
 
@@ -44,7 +44,8 @@ class BookmarkContract(ChunkContract):
 
     @pytest.mark.promise("C3")
     @both_apis
-    async def test_bookmarks_lie_at_the_events_that_they_came_with(self, open: Opener) -> None:
+    async def test_a_bookmark_has_the_position_and_time_of_its_event(self, open: Opener) -> None:
+        """A bookmark is stored at the position and time of its event in the batch, with all its fields."""
         handle = await open()
         await handle.session("s").append("note", "before")
         bare = Bookmark("other", "b", 2, -3)
@@ -59,7 +60,8 @@ class BookmarkContract(ChunkContract):
         assert await found(reader, "nowhere", BookmarkQuery("other", limit=9)) == []
 
     @both_apis
-    async def test_the_last_bookmark_of_an_id_counts(self, open: Opener) -> None:
+    async def test_a_bookmark_replaces_the_one_with_its_name_and_id(self, open: Opener) -> None:
+        """Under one name, an id has one bookmark: the one that was set last."""
         handle = await open()
         for manifest in (b"first", b"second", None):
             await store_changes(
@@ -75,7 +77,9 @@ class BookmarkContract(ChunkContract):
 
     @pytest.mark.promise("C3")
     @both_apis
-    async def test_bookmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
+    async def test_bookmarks_are_returned_newest_first_up_to_a_position_or_time(self, open: Opener) -> None:
+        """Bookmarks are ordered by position, newest first. `upto` and `until` are inclusive, even if a clock went
+        back."""
         handle = await open()
         begun = open.clock.now()
         for number in range(1, 7):
@@ -101,7 +105,8 @@ class BookmarkContract(ChunkContract):
         assert await ids(id="i7") == []
 
     @both_apis
-    async def test_names_are_found_by_how_they_begin(self, open: Opener) -> None:
+    async def test_bookmark_names_are_listed_by_prefix(self, open: Opener) -> None:
+        """Names are listed once each, in code point order. A prefix is literal text and case-sensitive."""
         handle = await open()
         assert await names(handle, "s") == []
         for name in _ODD_NAMES:
@@ -112,7 +117,9 @@ class BookmarkContract(ChunkContract):
             assert await names(handle, "s", prefix) == wanted, prefix
 
     @both_apis
-    async def test_bookmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
+    async def test_only_existing_bookmarks_are_rewritten_or_removed(self, open: Opener) -> None:
+        """Rewriting changes a bookmark only if it is still at the given position. Removing an unknown one does
+        nothing."""
         handle = await open()
         now = open.clock.now()
         first, second = Bookmark("n", "1", 0, now, manifest=b"old"), Bookmark("n", "2", 1, now)
@@ -124,7 +131,7 @@ class BookmarkContract(ChunkContract):
         assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
         assert await names(handle, "s") == ["n"]
         elsewhere = changed._replace(position=2, manifest=b"not here")
-        await store_changes(handle, "s", (BookmarkChanges(rewritten=[elsewhere]),))  # it is not where the writer saw it
+        await store_changes(handle, "s", (BookmarkChanges(rewritten=[elsewhere]),))  # its position has changed
         assert await found(handle, "s", BookmarkQuery("n", "1")) == [changed]
         again = Bookmark("n", "2", 0, now)
         await store_changes(
@@ -136,7 +143,8 @@ class BookmarkContract(ChunkContract):
 
     @pytest.mark.promise("J7")
     @both_apis
-    async def test_a_repeated_append_sets_nothing_again(self, open: Opener) -> None:
+    async def test_a_repeated_append_changes_no_bookmarks_and_chunks(self, open: Opener) -> None:
+        """An append with a key that was used before changes nothing."""
         handle = await open()
         changes = (BookmarkChanges([Bookmark("n", "1", 0, 5)], chunks=[Chunk(3, 0, 1, None, b"x")], chunk_log=(3, 0)),)
         await store_changes(handle, "s", changes, key="k")
@@ -145,11 +153,13 @@ class BookmarkContract(ChunkContract):
         assert await names(handle, "s") == []
         assert await held(handle, "s", 3) == []
 
-    # -- refused
+    # -- rejected
 
     @pytest.mark.promise("C8")
     @both_apis
-    async def test_whoever_does_not_follow_the_newest_is_refused_whole(self, open: Opener) -> None:
+    async def test_an_append_after_an_outdated_bookmark_is_rejected(self, open: Opener) -> None:
+        """If `after` is not the newest bookmark, the store raises `CheckpointConflict` and stores no part of the
+        batch."""
         handle = await open()
         await store_changes(handle, "s", whole("1", (7, 0), ("n", None)))
         await store_changes(handle, "s", whole("2", (7, 1), ("n", "1")))
@@ -163,11 +173,13 @@ class BookmarkContract(ChunkContract):
         assert caught.value.found is None
         assert await handle._journal.store.head(handle.workspace, "new") is None
         await self.expect_nothing_of_the_third(handle)
-        await store_changes(handle, "s", whole("2", (7, 2), ("n", "2")))  # the same id again follows itself
+        await store_changes(handle, "s", whole("2", (7, 2), ("n", "2")))  # a bookmark may replace the newest one
 
     @pytest.mark.promise("C8")
     @both_apis
-    async def test_whoever_goes_on_with_a_chunk_log_that_moved_is_refused_whole(self, open: Opener) -> None:
+    async def test_an_append_at_an_outdated_chunk_log_end_is_rejected(self, open: Opener) -> None:
+        """If the chunk log does not end at the given place, the store raises `ChunkLogMoved` and stores no part of the
+        batch."""
         handle = await open()
         await store_changes(handle, "s", whole("1", (7, 0)))
         await store_changes(handle, "s", whole("2", (7, 1)))
@@ -184,7 +196,8 @@ class BookmarkContract(ChunkContract):
 
     @pytest.mark.promise("C8")
     @both_apis
-    async def test_what_must_be_followed_is_what_is_there_now(self, open: Opener) -> None:
+    async def test_conflicts_are_checked_against_the_current_state(self, open: Opener) -> None:
+        """The check for conflicts sees writes through other handles, and removed bookmarks and chunk logs."""
         handle = await open()
         two = await open() if self.shared else handle
         for number, one in enumerate([two, handle, two, handle, handle]):
@@ -202,7 +215,7 @@ class BookmarkContract(ChunkContract):
         assert (await handle.verify()).ok
 
     async def expect_nothing_of_the_third(self, handle: AsyncDuramen) -> None:
-        """What the two tests before stored is there, and no more."""
+        """Check that the first two appends are stored and that the third left nothing."""
         assert (await handle.session("s").head()).position == 2
         assert await places(handle, "s", "n") == [("2", 2), ("1", 1)]
         assert [chunk.start for chunk in await held(handle, "s", 7)] == [0, 1]
@@ -211,7 +224,9 @@ class BookmarkContract(ChunkContract):
 
     @pytest.mark.promise("J5", "C8")
     @both_apis
-    async def test_of_those_who_come_together_one_follows_and_the_others_are_told(self, open: Opener) -> None:
+    async def test_of_concurrent_conflicting_appends_exactly_one_succeeds(self, open: Opener) -> None:
+        """Of several concurrent appends at the same place, one is stored and the others raise. Other appends are not
+        affected."""
         handle = await open()
         two = await open() if self.shared else handle
         await store_changes(handle, "s", whole("0", (7, 0)))
@@ -231,7 +246,8 @@ class BookmarkContract(ChunkContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_nothing_is_set_for_a_subject_that_was_erased(self, open: Opener) -> None:
+    async def test_an_append_for_an_erased_subject_is_rejected(self, open: Opener) -> None:
+        """The store raises `SubjectGone` and stores no bookmark and no chunk."""
         handle = await open()
         await handle.session("s").append("note", 1, subject="ada")
         ref = (await handle._journal.owner("ada")).ref
@@ -246,11 +262,12 @@ class BookmarkContract(ChunkContract):
         assert await names(handle, "s") == []
         assert await held(handle, "s", 7) == []
 
-    # -- what ends
+    # -- expiry and erasure
 
     @pytest.mark.promise("C6")
     @both_apis
-    async def test_bookmarks_whose_time_has_come_are_told_oldest_first(self, open: Opener) -> None:
+    async def test_expired_bookmarks_are_listed_by_expiry_time(self, open: Opener) -> None:
+        """A bookmark has expired when `expires` is at or before now. The earliest expiry comes first."""
         handle, other = await open(), await open(workspace="other")
         for number, expires in enumerate([30, None, 10, 20, 21, 0]):
             mark = Bookmark("n", f"i{number}", 0, 5, expires)
@@ -281,6 +298,7 @@ class BookmarkContract(ChunkContract):
     @pytest.mark.promise("G3")
     @both_apis
     async def test_erasing_a_subject_removes_its_bookmarks_and_chunks(self, open: Opener) -> None:
+        """An erasure removes and counts the subject's bookmarks and chunks in all sessions of one workspace."""
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
             for chunk_log, subject in enumerate(("ada", "bob", None)):
@@ -304,11 +322,12 @@ class BookmarkContract(ChunkContract):
         assert (await handle.verify()).ok
         assert (await handle.erase("ada")).checkpoints == 0
 
-    # -- apart
+    # -- separation
 
     @pytest.mark.promise("G4", "J13")
     @both_apis
-    async def test_workspaces_sessions_and_forks_have_their_own(self, open: Opener) -> None:
+    async def test_bookmarks_and_chunks_are_separate_per_workspace_and_session(self, open: Opener) -> None:
+        """Workspaces, sessions and forks do not share bookmarks or chunks, even under the same names."""
         handle, other = await open(), await open(workspace="other")
         owners = [(handle, "s"), (handle, "t"), (other, "s")]
         for number, (who, session) in enumerate(owners):
@@ -335,7 +354,7 @@ class BookmarkContract(ChunkContract):
 
 
 def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | None = None) -> Sequence[BatchChange]:
-    """A bookmark with a chunk at the end of a chunk log, and another chunk log that is to be there only together with them."""
+    """A bookmark with a chunk at the end of a chunk log. For id "3", also a chunk of another chunk log."""
     chunks = [Chunk(chunk_log[0], chunk_log[1], 1, None, id.encode())]
     if id == "3":
         chunks.append(Chunk(8, 0, 1, None, b"third"))
@@ -343,12 +362,12 @@ def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | N
 
 
 async def found(handle: AsyncDuramen, session: str, query: BookmarkQuery) -> list[Bookmark]:
-    """The session's bookmarks, as another handle would read them."""
+    """The bookmarks that a query returns."""
     return await handle._journal.store.bookmarks(handle.workspace, session, query)
 
 
 async def places(handle: AsyncDuramen, session: str, name: str) -> list[tuple[str, int]]:
-    """The ids and positions of the bookmarks under a name, newest first."""
+    """The ids and positions of the bookmarks with a name, newest first."""
     return [(one.id, one.position) for one in await found(handle, session, BookmarkQuery(name, limit=99))]
 
 

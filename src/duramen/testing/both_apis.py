@@ -1,4 +1,4 @@
-"""Runs one coroutine test on both APIs: on the blocking runtime and on an event loop."""
+"""Runs a coroutine test on both APIs: on the blocking runtime of the sync API, and on an event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TestBody = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Opener:
-    """Opens handles on the store under test and closes them at the end."""
+    """Opens handles on the store under test. Calling it returns a new handle; `close` closes all of them."""
 
     def __init__(self, address: str, is_async: bool) -> None:
         self._address = address
@@ -35,13 +35,13 @@ class Opener:
         return handle
 
     async def together(self, *work: Awaitable[Any]) -> list[Any]:
-        """Run concurrently on an event loop, otherwise one after the other."""
+        """Run concurrently on an event loop, otherwise one after the other. Returns results and errors, in order."""
         if self._is_async:
             return list(await asyncio.gather(*work, return_exceptions=True))
         return [await _result_or_error(one) for one in work]
 
     async def racing(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run concurrently: on the event loop, or each in its own thread."""
+        """Run concurrently on the event loop, or each in its own thread. Returns results and errors, in order."""
         if self._is_async:
             return await self.together(*work)
         with ThreadPoolExecutor(len(work)) as threads:

@@ -1,4 +1,4 @@
-"""What every store must do for chunks of chunk logs and for single events: given by place, cut, stripped."""
+"""The contract of every store for chunk logs and for single events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from .both_apis import Opener, both_apis, collect
 
 
 class ChunkContract:
-    """The chunk of the contract that is about what is found by its place."""
+    """The tests for chunk logs, stripped payloads and single events."""
 
     # -- chunks
 
     @pytest.mark.promise("C4")
     @both_apis
-    async def test_the_chunks_that_hold_some_items_are_given(self, open: Opener) -> None:
+    async def test_chunks_are_returned_by_item_range(self, open: Opener) -> None:
+        """A query returns exactly the chunks that overlap the range, in order."""
         handle = await open()
         chunk_log, chunks, start = 2**48 - 1, [], 0
         for count in (2, 1, 5, 3):
@@ -42,7 +43,8 @@ class ChunkContract:
         assert await held(handle, "t", chunk_log) == []
 
     @both_apis
-    async def test_only_the_chunk_logs_that_are_named_stay(self, open: Opener) -> None:
+    async def test_only_the_listed_chunk_logs_are_retained(self, open: Opener) -> None:
+        """`only_chunk_logs` removes all other chunk logs of this session. A removed chunk log starts at 0 again."""
         handle = await open()
         for session in ("s", "t"):
             for number in range(3):
@@ -59,13 +61,14 @@ class ChunkContract:
         assert [len(await held(handle, "t", chunk_log)) for chunk_log in (7, 8, 9)] == [3, 1, 1]
         with pytest.raises(ChunkLogMoved):
             await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 3)),))
-        await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"anew")]),))
-        assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"anew"]
+        await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"new")]),))
+        assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"new"]
         await store_changes(handle, "s", (BookmarkChanges(only_chunk_logs=[]),))
         assert [await held(handle, "s", chunk_log) for chunk_log in (7, 8, 10)] == [[], [], []]
 
     @both_apis
     async def test_a_chunk_log_ends_after_its_last_chunk(self, open: Opener) -> None:
+        """The end of a chunk log is the number of its items; 0 if it has no chunk."""
         handle = await open()
         store, workspace = handle._journal.store, handle.workspace
         assert await store.chunk_log_end(workspace, "s", 7) == 0
@@ -80,7 +83,9 @@ class ChunkContract:
 
     @pytest.mark.promise("J10")
     @both_apis
-    async def test_a_stripped_payload_leaves_an_event_that_verifies(self, open: Opener) -> None:
+    async def test_an_event_with_a_stripped_payload_still_verifies(self, open: Opener) -> None:
+        """Stripping replaces a payload by its digest. Forks see the event without payload; unknown positions are
+        ignored."""
         handle = await open()
         session = handle.session("s")
         for number in range(4):
@@ -103,7 +108,8 @@ class ChunkContract:
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_single_events_are_picked_with_the_hash_before_them(self, open: Opener) -> None:
+    async def test_single_events_are_returned_with_the_hash_before_them(self, open: Opener) -> None:
+        """`pick` returns the session's own events at the given positions, in order, and skips unknown positions."""
         handle = await open()
         session = handle.session("s")
         stored = await session.append_all([Draft("note", n, "agent", 1) for n in range(1, 6)])
@@ -120,7 +126,8 @@ class ChunkContract:
 
     @pytest.mark.promise("W10")
     @both_apis
-    async def test_a_conversation_is_found_between_other_events(self, open: Opener) -> None:
+    async def test_conversation_events_are_found_by_type_prefix(self, open: Opener) -> None:
+        """`talk` returns the positions of the session's own events whose type begins with "talk.", newest first."""
         handle = await open()
         kinds = ["talk.said", "talk", "talk.", "talks", "talk/x", "Talk.said", "note", "talk.tool", "talk.ä", "tal.k"]
         session = handle.session("s")
@@ -148,7 +155,7 @@ async def store_changes(
     key: str | None = None,
     **options: Any,
 ) -> Stored:
-    """Append events with changes."""
+    """Append `size` events with changes to bookmarks, chunks or memories."""
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
     subject = options.pop("subject", None)
@@ -161,5 +168,5 @@ async def store_changes(
 
 
 async def held(handle: AsyncDuramen, session: str, chunk_log: int, first: int = 0, last: int = 2**62) -> list[Chunk]:
-    """The chunks of a chunk_log."""
+    """The chunks of a chunk log that overlap a range of items."""
     return await handle._journal.store.chunks(handle.workspace, session, chunk_log, first, last)

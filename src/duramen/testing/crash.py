@@ -1,7 +1,7 @@
-"""Kills the process at a named crash point with SIGKILL, without clean-up.
+"""Kills the process with SIGKILL at a named crash point, without clean-up.
 
-In the process that is to die: `die_at("append.committed", 3)`, or set DURAMEN_CRASH_AT=append.committed:3
-in its environment and call `arm_from_environment()`.
+In the process to kill, call `die_at("append.committed", 3)`. Or set DURAMEN_CRASH_AT=append.committed:3 in its
+environment and call `arm_from_environment()`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ CRASH_VARIABLE = "DURAMEN_CRASH_AT"
 
 
 def die_at(point: str, visit: int = 1) -> None:
-    """Kill this process with SIGKILL when it gets to `point` for the `visit`-th time."""
+    """Kill this process with SIGKILL when it reaches `point` for the `visit`-th time."""
     if point not in POINTS:
-        raise InvalidInput(f"there is no crash point {point!r}", hint=f"one of {', '.join(POINTS)}")
+        raise InvalidInput(f"there is no crash point {point!r}", hint=f"use one of {', '.join(POINTS)}")
     visits = 0
 
     def listener(reached: str) -> None:
@@ -31,7 +31,7 @@ def die_at(point: str, visit: int = 1) -> None:
 
 
 def arm_from_environment() -> None:
-    """Arm what DURAMEN_CRASH_AT names, if it is set: "point" or "point:visit"."""
+    """Call `die_at` with the value of DURAMEN_CRASH_AT ("point" or "point:visit"), if it is set."""
     wanted = os.environ.get(CRASH_VARIABLE, "")
     if wanted:
         point, _, visit = wanted.partition(":")

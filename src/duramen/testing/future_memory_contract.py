@@ -1,4 +1,4 @@
-"""What every store must do for memories that are said ahead of their time, or said again with more to tell."""
+"""The contract of every store for memories that begin in the future, and for renewing memories."""
 
 from __future__ import annotations
 
@@ -14,42 +14,52 @@ _MICROS = DAY * 1_000_000
 
 
 class FutureMemoryContract(SegmentContract):
-    """The part of the contract that is about memories that meet others, of one key or of one id."""
+    """The tests for memories that meet another one with the same key or id."""
 
     @both_apis
-    async def test_what_begins_later_leaves_what_holds_until_then(self, open: Opener) -> None:
+    async def test_a_future_memory_ends_the_current_one_when_it_begins(self, open: Opener) -> None:
+        """A memory that begins later leaves the current one in place until then, and replaces those that begin after
+        it."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS), session="t")
         await enter(handle, memory("bern", key="home", begins=now + 60 * _MICROS))
-        assert await _told(handle, now) == [("rome", 0, 30, None), ("oslo", 30, 60, None), ("bern", 60, None, None)]
+        assert await _timeline(handle, now) == [("rome", 0, 30, None), ("oslo", 30, 60, None), ("bern", 60, None, None)]
         await enter(handle, memory("bonn", key="home", begins=now + 40 * _MICROS))
         later = [("rome", 0, 30, None), ("oslo", 30, 40, None), ("bern", 60, 60, "bonn"), ("bonn", 40, None, None)]
-        assert await _told(handle, now) == later, "what was to come after it was said before"
+        assert await _timeline(handle, now) == later, "a new plan replaces the later ones"
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_holds_from_now_on_ends_what_was_to_come(self, open: Opener) -> None:
+    async def test_a_memory_that_begins_now_replaces_future_ones(self, open: Opener) -> None:
+        """A memory that begins now replaces the current one and the future ones. One that began earlier becomes
+        history."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
         open.clock.advance(10 * DAY)
         await enter(handle, memory("bonn", key="home"))
-        assert await _told(handle, now) == [("rome", 0, 10, "bonn"), ("oslo", 30, 30, "bonn"), ("bonn", 10, None, None)]
+        assert await _timeline(handle, now) == [
+            ("rome", 0, 10, "bonn"),
+            ("oslo", 30, 30, "bonn"),
+            ("bonn", 10, None, None),
+        ]
         await enter(handle, memory("kyiv", key="home", begins=now - 5 * _MICROS))
-        assert (await _told(handle, now))[-1] == ("kyiv", -5, 10, "bonn"), "news of the past"
+        assert (await _timeline(handle, now))[-1] == ("kyiv", -5, 10, "bonn"), "an earlier beginning makes it history"
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_was_followed_is_history_when_the_key_is_next_written(self, open: Opener) -> None:
+    async def test_a_memory_that_has_ended_is_closed_when_its_key_is_next_written(self, open: Opener) -> None:
+        """Once its successor has begun, the next write under the key closes the ended memory. Stating it again adds a
+        row."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
         open.clock.advance(40 * DAY)
-        await enter(handle, memory("rome", key="home"))  # back again: that is no confirmation of the time before
+        await enter(handle, memory("rome", key="home"))  # a new row: this does not confirm the closed one
         rome, oslo, back = await known(handle, history=True)
         assert (rome.closed, rome.successor, rome.times) == (now + 30 * _MICROS, "oslo", 1)
         assert (oslo.closed, oslo.ends, oslo.successor) == (now + 40 * _MICROS, now + 40 * _MICROS, "rome")
@@ -57,13 +67,18 @@ class FutureMemoryContract(SegmentContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_was_to_come_may_come_earlier_or_later(self, open: Opener) -> None:
+    async def test_a_future_memory_can_be_moved_to_another_time(self, open: Opener) -> None:
+        """Stating a future memory again with another beginning moves it and counts as a confirmation."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS, importance=0.9))
         await enter(handle, memory("oslo", key="home", begins=now + 50 * _MICROS))
-        assert await _told(handle, now) == [("rome", 0, 50, None), ("oslo", 30, 30, "oslo"), ("oslo", 50, None, None)]
+        assert await _timeline(handle, now) == [
+            ("rome", 0, 50, None),
+            ("oslo", 30, 30, "oslo"),
+            ("oslo", 50, None, None),
+        ]
         open.clock.advance(10 * DAY)
         await enter(handle, memory("oslo", key="home"))
         (oslo,) = await known(handle)
@@ -71,7 +86,8 @@ class FutureMemoryContract(SegmentContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_is_said_again_ends_where_the_next_begins(self, open: Opener) -> None:
+    async def test_a_confirmed_memory_still_ends_when_the_next_begins(self, open: Opener) -> None:
+        """Confirming a memory does not extend it past the beginning of the next memory with its key."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
@@ -82,7 +98,9 @@ class FutureMemoryContract(SegmentContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_is_not_to_come_any_more_ends_nothing(self, open: Opener) -> None:
+    async def test_forgetting_a_future_memory_restores_the_end_of_the_current_one(self, open: Opener) -> None:
+        """If a future memory is forgotten before it begins, the current one has no end again. Afterwards the end
+        stays."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("rome", key="home"))
@@ -90,27 +108,29 @@ class FutureMemoryContract(SegmentContract):
             await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
             (plan,) = await known(handle, id="oslo")
             await store_changes(handle, "s", (MemoryChanges(forgotten=[plan.number]),))
-            assert await _told(handle, now) == [("rome", 0, None, None)]
+            assert await _timeline(handle, now) == [("rome", 0, None, None)]
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
         open.clock.advance(40 * DAY)
         (plan,) = await known(handle, id="oslo")
         await store_changes(handle, "s", (MemoryChanges(forgotten=[plan.number]),))
-        assert await _told(handle, now) == [("rome", 0, 30, None)], "it had come"
+        assert await _timeline(handle, now) == [("rome", 0, 30, None)], "the future memory had already begun"
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_held_before_holds_until_the_next_begins(self, open: Opener) -> None:
+    async def test_a_past_memory_ends_when_a_known_future_one_begins(self, open: Opener) -> None:
+        """A memory that began earlier holds until the future memory with its key begins."""
         handle = await open()
         now = open.clock.now()
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
         await enter(handle, memory("rome", key="home", begins=now - 5 * _MICROS))
-        assert await _told(handle, now) == [("oslo", 30, None, None), ("rome", -5, 30, None)]
+        assert await _timeline(handle, now) == [("oslo", 30, None, None), ("rome", -5, 30, None)]
         assert (await handle.verify()).ok
 
-    # -- said again with more to tell
+    # -- renewing memories, and what an append reports
 
     @both_apis
-    async def test_what_is_renewing_takes_the_place_of_what_said_the_same(self, open: Opener) -> None:
+    async def test_a_renewing_memory_replaces_the_one_with_its_id(self, open: Opener) -> None:
+        """A renewing row becomes the current one. It keeps the old beginning and continues the count of statements."""
         handle = await open()
         await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, kind="first"))
         (before,) = await known(handle)
@@ -130,7 +150,9 @@ class FutureMemoryContract(SegmentContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_an_append_tells_what_it_did_to_memories(self, open: Opener) -> None:
+    async def test_an_append_reports_its_effect_on_memories(self, open: Opener) -> None:
+        """`Touched` lists the ids that met a known memory, and counts the index entries and vectors that were
+        removed."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -149,14 +171,14 @@ class FutureMemoryContract(SegmentContract):
         assert (await store_changes(handle, "s", (MemoryChanges(forgotten=[rows[0].number]),))).touched == Touched()
 
 
-async def _told(handle: AsyncDuramen, now: int) -> list[tuple[str, int, int | None, str | None]]:
-    """Each row that only says nothing again: its id, the days on which it begins and ends, and what took its place."""
+async def _timeline(handle: AsyncDuramen, now: int) -> list[tuple[str, int, int | None, str | None]]:
+    """Each row: its id, the days on which it begins and ends (counted from `now`), and its successor."""
 
     def day(time: int) -> int:
         return round((time - now) / _MICROS)
 
-    def told(row: MemoryRow) -> tuple[str, int, int | None, str | None]:
+    def summary(row: MemoryRow) -> tuple[str, int, int | None, str | None]:
         assert (row.closed is None) == (row.successor is None)
         return row.id, day(row.begins), None if row.ends is None else day(row.ends), row.successor
 
-    return [told(row) for row in await known(handle, history=True)]
+    return [summary(row) for row in await known(handle, history=True)]

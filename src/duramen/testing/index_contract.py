@@ -1,4 +1,4 @@
-"""What every store must do for the search of memories: changes are reported, index entries kept, recalls counted."""
+"""The contract of every store for the search of memories: changes, index entries, generations and recalls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from .chunk_contract import store_changes
 
 
 class IndexContract:
-    """The part of the contract that is about what is searched. `shared`: whether two handles can be open on a store."""
+    """The tests for the index. `shared`: whether two handles on one address see the same data."""
 
     shared = True
 
     # -- changes
 
     @both_apis
-    async def test_changes_are_told_in_the_order_of_their_counts(self, open: Opener) -> None:
+    async def test_changes_are_listed_in_the_order_of_their_counts(self, open: Opener) -> None:
+        """Each audience has its own change count. A row is listed once, at its last change; forgotten rows are
+        included."""
         handle = await open()
         store = store_of(handle)
         assert await store.audience_changes(handle.workspace, None) == {}
@@ -51,7 +53,8 @@ class IndexContract:
         assert await store.audience_changes(handle.workspace, []) == {}
 
     @both_apis
-    async def test_what_does_nothing_counts_as_no_change(self, open: Opener) -> None:
+    async def test_an_operation_without_effect_is_not_a_change(self, open: Opener) -> None:
+        """Ending or forgetting an unknown row, or doing it twice, does not increase the change count."""
         handle = await open()
         await enter(handle, memory("a"))
         (row,) = await known(handle)
@@ -67,7 +70,8 @@ class IndexContract:
     # -- index entries
 
     @both_apis
-    async def test_a_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
+    async def test_an_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
+        """Storing an index entry replaces the old one and increases the change count. A closed row keeps its entry."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -88,14 +92,15 @@ class IndexContract:
         assert await index_entries(handle, made.number, b"p") == [("c", None, None), ("b", b"other", None)]
         (kept,) = await known(handle, id="b")
         assert kept == b._replace(changed=4)
-        await enter(handle, memory("new", audience=b"p", key="k"))  # b is history, and still has its index entry
+        await enter(handle, memory("new", audience=b"p", key="k"))  # b is history now and keeps its index entry
         assert await unindexed(handle, made.number) == ["c", "new"]
         assert ("b", b"other", None) in await index_entries(handle, made.number, b"p")
         await store.put_index_entries(workspace, made.number, [])
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_no_index_entry_is_kept_of_what_is_gone(self, open: Opener) -> None:
+    async def test_an_index_entry_for_a_missing_row_is_not_stored(self, open: Opener) -> None:
+        """Entries for forgotten rows, unknown rows and unknown generations are skipped."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -111,12 +116,13 @@ class IndexContract:
 
     @both_apis
     async def test_index_entries_are_read_by_audience_and_number(self, open: Opener) -> None:
+        """Only current memories are included, in ascending order of their numbers."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         owned = memory("c", owner=b"x" * 16)
         await enter(handle, memory("a"), memory("b"), owned, memory("d", audience=b"p"), memory("unindexed"))
-        a, b, c, _, d = await known(handle)  # numbered audience by audience
+        a, b, c, _, d = await known(handle)  # rows are numbered audience by audience
         put = [IndexEntry(row.audience, row.number, row.id.encode(), b"v" + row.id.encode()) for row in (c, a, d)]
         await store.put_index_entries(workspace, made.number, [*put, IndexEntry(b"", b.number, b"words", None)])
         full = [
@@ -144,7 +150,8 @@ class IndexContract:
     # -- generations
 
     @both_apis
-    async def test_one_generation_is_searched_while_another_is_made(self, open: Opener) -> None:
+    async def test_one_generation_is_active_while_another_is_built(self, open: Opener) -> None:
+        """Index entries belong to one generation. Activating a generation drops the others with their entries."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         assert await store.generations(workspace) == []
@@ -177,7 +184,9 @@ class IndexContract:
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_a_generation_that_was_dropped_does_not_come_back(self, open: Opener) -> None:
+    async def test_a_dropped_generation_stays_dropped(self, open: Opener) -> None:
+        """Activating or filling a dropped generation does nothing. Its identity gets a new number when it is added
+        again."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         one = await store.add_generation(workspace, b"one", active=True)
@@ -187,7 +196,7 @@ class IndexContract:
         for generation in (one, two):
             await store.put_index_entries(workspace, generation.number, [IndexEntry(b"", row.number, b"w", None)])
         await store.activate(workspace, one.number)
-        await store.activate(workspace, two.number)  # by a process that did not see it go
+        await store.activate(workspace, two.number)  # as a process would that did not see it dropped
         await store.put_index_entries(workspace, two.number, [IndexEntry(b"", row.number, b"late", None)])
         assert await store.generations(workspace) == [one]
         again = await store.add_generation(workspace, b"two", active=False)
@@ -197,7 +206,8 @@ class IndexContract:
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_of_those_who_begin_a_generation_together_one_does(self, open: Opener) -> None:
+    async def test_concurrent_calls_add_each_generation_once(self, open: Opener) -> None:
+        """Concurrent calls create one generation per identity, of which one is active."""
         handle = await open()
         two = await open() if self.shared else handle
         makers = [
@@ -213,7 +223,8 @@ class IndexContract:
     # -- recalls
 
     @both_apis
-    async def test_recalls_are_counted_and_are_no_change(self, open: Opener) -> None:
+    async def test_recalls_are_counted_and_are_not_changes(self, open: Opener) -> None:
+        """Recalls are added up and the latest time is stored. Unknown and forgotten rows are skipped."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         await enter(handle, memory("a"), memory("b", audience=b"p"))
@@ -231,7 +242,8 @@ class IndexContract:
 
     @pytest.mark.promise("J5")
     @both_apis
-    async def test_whoever_writes_at_the_same_time_loses_nothing(self, open: Opener) -> None:
+    async def test_concurrent_writes_to_memories_lose_nothing(self, open: Opener) -> None:
+        """Concurrent appends, index entries and recalls, in opposite orders, all succeed and none is lost."""
         handle = await open()
         two = await open() if self.shared else handle
         workspace, audiences = handle.workspace, [b"", b"a", b"b"]
@@ -263,7 +275,7 @@ class IndexContract:
 
 
 def memory(id: str, **fields: Any) -> MemoryRow:
-    """A memory to enter, of the first event of its batch."""
+    """A row to append, for the first event of its batch."""
     return MemoryRow(b"", id, "", 0, "fact", None, None, 0, 0, None, None, 0.5, 0.5, 0)._replace(**fields)
 
 
@@ -273,33 +285,33 @@ def store_of(handle: AsyncDuramen) -> Store:
 
 
 async def enter(handle: AsyncDuramen, *rows: MemoryRow, session: str = "s", **options: Any) -> Stored:
-    """Append an event with memories."""
+    """Append an event with these memories."""
     return await store_changes(handle, session, (MemoryChanges(memories=rows),), **options)
 
 
 async def known(handle: AsyncDuramen, **query: Any) -> list[MemoryRow]:
-    """Memories that a query gives."""
+    """The rows that a query returns."""
     return await store_of(handle).memories(handle.workspace, MemoryQuery(**query))
 
 
 async def changed(handle: AsyncDuramen, audience: bytes = b"", generation: int = 1) -> list[Change]:
-    """What changed in an audience since it began."""
+    """All changes of an audience."""
     return await store_of(handle).changes(handle.workspace, audience, generation, 0, 999)
 
 
 async def counts(
     handle: AsyncDuramen, audience: bytes = b"", after: int = 0, limit: int = 999
 ) -> list[tuple[str, int]]:
-    """The ids of the changes of an audience, with their counts."""
+    """The ids and change counts of the changes of an audience."""
     found = await store_of(handle).changes(handle.workspace, audience, 1, after, limit)
     return [(change.row.id, change.row.changed) for change in found]
 
 
 async def unindexed(handle: AsyncDuramen, generation: int, limit: int = 999) -> list[str]:
-    """The ids of memories without an index_entry."""
+    """The ids of memories without an index entry."""
     return [row.id for row in await store_of(handle).unindexed(handle.workspace, generation, limit)]
 
 
 async def index_entries(handle: AsyncDuramen, generation: int, audience: bytes = b"") -> list[Any]:
-    """The ids of an audience's changes, with what is searched."""
+    """The ids of an audience's changes, with the words and vectors of their index entries."""
     return [(change.row.id, *change[1:3]) for change in await changed(handle, audience, generation)]

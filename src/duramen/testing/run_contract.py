@@ -1,4 +1,5 @@
-"""What every store must do for runs: rows that change with the events, due times, claims under limits."""
+"""The contract of every store for runs: rows that change in the transaction of the events, due times, claims,
+limits."""
 
 from __future__ import annotations
 
@@ -15,17 +16,19 @@ from .clock import FakeClock
 
 
 class RunContract:
-    """The part of the contract that is about runs. `shared`: whether two handles can be open on one store."""
+    """The tests for runs. `shared`: whether two handles on one address see the same data."""
 
     shared = True
 
     @pytest.mark.promise("X1")
     @both_apis
-    async def test_a_run_is_stored_with_its_events_or_not_at_all(self, open: Opener) -> None:
+    async def test_a_run_is_stored_in_the_transaction_of_its_events(self, open: Opener) -> None:
+        """If the append fails, the row does not change. A change that returns None leaves the row unchanged."""
         handle = await open()
         store, row = handle._journal.store, run_row("r", open.clock)
+        failing = RunChange("s", lambda _: 1 // 0)  # type: ignore[arg-type, return-value]
         with pytest.raises(ZeroDivisionError):
-            await change_runs(handle, "r", RunChange("r", lambda _: row), RunChange("s", lambda _: 1 // 0))  # type: ignore[arg-type, return-value]
+            await change_runs(handle, "r", RunChange("r", lambda _: row), failing)
         assert await store.run(handle.workspace, "r") is None
         assert (await handle.session("r").head()).position == 0
         with pytest.raises(PositionConflict):
@@ -41,7 +44,8 @@ class RunContract:
 
     @pytest.mark.promise("X1")
     @both_apis
-    async def test_a_repeated_append_changes_no_run_again(self, open: Opener) -> None:
+    async def test_a_repeated_append_changes_no_run(self, open: Opener) -> None:
+        """An append with a key that was used before does not apply its run changes again."""
         handle = await open()
         await change_runs(handle, "r", RunChange("r", lambda _: run_row("r", open.clock)))
         for _ in range(3):
@@ -53,10 +57,12 @@ class RunContract:
 
     @pytest.mark.promise("X26")
     @both_apis
-    async def test_an_append_changes_the_runs_of_other_sessions_too(self, open: Opener) -> None:
+    async def test_an_append_can_change_runs_of_other_sessions(self, open: Opener) -> None:
+        """Concurrent appends that change the same runs in different sessions all succeed."""
         handle = await open()
         for name in ("z", "a"):
-            await change_runs(handle, name, RunChange(name, lambda _, name=name: run_row(name, open.clock)))  # type: ignore[misc]
+            row = run_row(name, open.clock)
+            await change_runs(handle, name, RunChange(name, lambda _, row=row: row))  # type: ignore[misc]
         appends = [change_runs(handle, name, nudge("a"), nudge("z")) for name in ("a", "z") * 5]
         assert all(isinstance(done, Stored) for done in await open.together(*appends))
         rows = [await handle._journal.store.run(handle.workspace, name) for name in ("a", "z")]
@@ -65,6 +71,7 @@ class RunContract:
     @pytest.mark.promise("X27")
     @both_apis
     async def test_a_session_has_one_open_run_at_a_time(self, open: Opener) -> None:
+        """Starting a second run raises `RunActive` with the open run, and stores nothing."""
         handle = await open()
         two = await open() if self.shared else handle
         rows = [run_row(f"r{number}", open.clock, session="s") for number in range(4)]
@@ -84,7 +91,8 @@ class RunContract:
 
     @pytest.mark.promise("X16")
     @both_apis
-    async def test_a_lease_is_given_back_with_an_append_or_not_at_all(self, open: Opener) -> None:
+    async def test_a_lease_is_released_in_the_transaction_of_an_append(self, open: Opener) -> None:
+        """A failed append does not release the lease. Afterwards its fence is rejected with `LeaseLost`."""
         handle = await open()
         await change_runs(handle, "r", RunChange("r", lambda _: run_row("r", open.clock)))
         lease = await claim(handle, "r", "one")
@@ -109,6 +117,7 @@ class RunContract:
 
     @both_apis
     async def test_runs_are_listed_newest_first(self, open: Opener) -> None:
+        """Runs are ordered by creation time and id, newest first, with their leases. Filters are combined with AND."""
         handle = await open()
         for number in range(6):
             row = run_row(f"r{number}", open.clock, task=f"t{number % 2}", queue=f"q{number % 3}" if number else None)
@@ -140,7 +149,8 @@ class RunContract:
 
     @pytest.mark.promise("X14", "X17")
     @both_apis
-    async def test_a_run_is_due_when_its_time_has_come_and_nobody_holds_it(self, open: Opener) -> None:
+    async def test_a_run_is_due_at_its_wake_time_if_it_has_no_valid_lease(self, open: Opener) -> None:
+        """Due runs are ordered by priority, then wake time. `next_wake` returns the next wake time after now."""
         handle = await open()
         store, now = handle._journal.store, open.clock.now()
         wakes = {"later": now + 10_000_000, "b": now - 1, "a": now - 1, "old": now - 9, "waits": None, "ended": now - 5}
@@ -170,6 +180,8 @@ class RunContract:
     @pytest.mark.promise("X16")
     @both_apis
     async def test_a_run_is_claimed_by_one_owner(self, open: Opener) -> None:
+        """Of concurrent claims one succeeds. An expired lease can be claimed again with a higher fence; an ended run
+        cannot."""
         handle = await open()
         two = await open() if self.shared else handle
         row = run_row("r", open.clock)._replace(wake=open.clock.now() + 5_000_000)
@@ -196,7 +208,8 @@ class RunContract:
 
     @pytest.mark.promise("X28")
     @both_apis
-    async def test_a_queue_limits_how_many_are_claimed_at_once(self, open: Opener) -> None:
+    async def test_a_queue_limits_concurrent_runs(self, open: Opener) -> None:
+        """The limits apply to the whole queue or to each queue key, over all handles."""
         handle = await open()
         two = await open() if self.shared else handle
         for number in range(8):
@@ -228,7 +241,9 @@ class RunContract:
 
     @pytest.mark.promise("X28")
     @both_apis
-    async def test_a_queue_limits_how_many_are_started_in_a_period(self, open: Opener) -> None:
+    async def test_a_queue_limits_starts_per_period(self, open: Opener) -> None:
+        """Only the first claim of a run counts as a start. The period slides, and is counted per queue or per queue
+        key."""
         handle = await open()
         for number in range(6):
             row = run_row(f"r{number}", open.clock, queue="q", queue_key=f"k{number % 2}")
@@ -239,7 +254,7 @@ class RunContract:
         open.clock.advance(10)
         assert await claim(handle, "r1", "a", every) is not None
         assert await claim(handle, "r2", "a", every) is None
-        assert await claim(handle, "r0", "b", every) is not None  # it was started before
+        assert await claim(handle, "r0", "b", every) is not None  # a second claim is not a start
         refused = await handle._journal.store.run(handle.workspace, "r2")
         assert refused is not None
         assert refused.started is None
@@ -258,7 +273,8 @@ class RunContract:
 
     @pytest.mark.promise("X17")
     @both_apis
-    async def test_a_change_of_a_run_wakes_who_waits_for_one(self, open: Opener) -> None:
+    async def test_a_change_of_a_run_ends_a_wait_for_changes(self, open: Opener) -> None:
+        """`changed` returns soon after a run changed through another handle."""
         handle = await open()
         store = (await open() if self.shared else handle)._journal.store
         await change_runs(handle, "r", RunChange("r", lambda _: run_row("r", open.clock)))
@@ -287,7 +303,7 @@ def run_row(
 
 
 def nudge(run: str) -> RunChange:
-    """One more nudge for a run that is there."""
+    """Increment the nudges of a run, if it exists."""
     return RunChange(run, lambda row: row and row._replace(nudges=row.nudges + 1))
 
 
@@ -299,7 +315,7 @@ async def change_runs(
     release: bool = False,
     **options: Any,
 ) -> Stored:
-    """Append an event with changes of runs."""
+    """Append an event with changes to runs. With `release`, it also releases the lease."""
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
     place = journal._preparing.placing(session, [journal.prepare(Draft("changed", {}), owner)], owner, key, now)

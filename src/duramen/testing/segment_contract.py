@@ -1,4 +1,4 @@
-"""What every store must do for segments: copies of changes, which never outlive what they were copied from."""
+"""The contract of every store for segments: copies of changes that never outlive the memories they contain."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .index_contract import IndexContract, enter, known, memory, store_of
 
 
 class SegmentContract(IndexContract):
-    """The part of the contract that is about changes packed together."""
+    """The tests for segments."""
 
     @both_apis
-    async def test_segments_are_read_as_they_were_put(self, open: Opener) -> None:
+    async def test_segments_are_returned_unchanged(self, open: Opener) -> None:
+        """Segments are stored per audience and generation and ordered by `after`."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -33,7 +34,8 @@ class SegmentContract(IndexContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_a_segment_takes_the_place_of_those_that_it_overlaps(self, open: Opener) -> None:
+    async def test_a_segment_replaces_those_that_it_overlaps(self, open: Opener) -> None:
+        """Segments of an audience never overlap."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -45,7 +47,8 @@ class SegmentContract(IndexContract):
         assert await store.segments(workspace, b"", made.number) == [Segment(0, 5, 1, 1, None, b"old"), wide]
 
     @both_apis
-    async def test_forgetting_drops_the_segments_that_may_hold_a_memory(self, open: Opener) -> None:
+    async def test_forgetting_drops_the_segments_that_may_contain_the_memory(self, open: Opener) -> None:
+        """The store rejects a segment that was built before the memory was forgotten."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
@@ -68,7 +71,8 @@ class SegmentContract(IndexContract):
         assert await store.put_segment(workspace, b"", made.number, last._replace(body=b"again"), 3)
 
     @both_apis
-    async def test_a_generation_takes_its_segments_with_it(self, open: Opener) -> None:
+    async def test_dropping_a_generation_drops_its_segments(self, open: Opener) -> None:
+        """A dropped generation takes no new segments."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         old = await store.add_generation(workspace, b"old", active=True)
@@ -84,7 +88,8 @@ class SegmentContract(IndexContract):
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_recalls_are_read_by_audience(self, open: Opener) -> None:
+    async def test_recalls_are_listed_by_audience(self, open: Opener) -> None:
+        """Memories that were never recalled are left out."""
         handle = await open()
         store, workspace = store_of(handle), handle.workspace
         await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p"))

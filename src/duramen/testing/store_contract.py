@@ -3,8 +3,9 @@
     class TestMyStore(StoreContract):
         def address(self, tmp_path): return f"mystore://{tmp_path}"
 
-Each test is a coroutine that runs twice: on the blocking runtime and on an event loop. `open` returns another handle
-on the same store, as another process would have.
+Each test is a coroutine that runs twice: on the blocking runtime of the sync API, and on an event loop. `open()`
+returns a new handle on the same store, as another process would have. The name and the docstring of each test state
+a requirement.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from .run_contract import RunContract
 
 
 class StoreContract(RunContract, BookmarkContract, MemoryContract):
-    """Inherit, give `address`, and every promise of the `Store` port is tested."""
+    """Tests every promise of the `Store` port. Inherit from it and define `address`."""
 
     shared = True
     """Whether two handles on one address see the same data."""
 
     def address(self, tmp_path: Path) -> str:
-        """Where a fresh, empty store can be opened."""
-        raise NotImplementedError("give the address of an empty store")
+        """The address of a new, empty store. Called once per test."""
+        raise NotImplementedError("override address() to return the address of an empty store")
 
     @pytest.fixture(params=["sync", "async"])
     def is_async(self, request: pytest.FixtureRequest) -> bool:
@@ -49,7 +50,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J5", "B2")
     @both_apis
-    async def test_events_are_numbered_from_one_without_gap(self, open: Opener) -> None:
+    async def test_events_are_numbered_from_one_without_gaps(self, open: Opener) -> None:
+        """The positions of a session are 1, 2, 3, …, in the order of the appends."""
         session = (await open()).session("a")
         for number in range(1, 6):
             event = await session.append("note", {"n": number})
@@ -58,7 +60,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J5")
     @both_apis
-    async def test_a_batch_lands_whole_or_not_at_all(self, open: Opener) -> None:
+    async def test_a_batch_is_atomic(self, open: Opener) -> None:
+        """A batch is stored completely or not at all."""
         session = (await open()).session("a")
         with pytest.raises(UnknownType):
             await session.append_all([Draft("good", 1), Draft("bad", object())])
@@ -68,7 +71,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J6")
     @both_apis
-    async def test_a_stale_writer_gets_a_conflict_with_both_positions(self, open: Opener) -> None:
+    async def test_an_outdated_expected_position_is_a_conflict(self, open: Opener) -> None:
+        """The store raises `PositionConflict` with the expected and the actual position, and stores nothing."""
         session = (await open()).session("a")
         await session.append("note", 1, expected=0)
         await session.append("note", 2, expected=1)
@@ -79,7 +83,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J7")
     @both_apis
-    async def test_the_same_key_is_stored_once_and_answers_the_same(self, open: Opener) -> None:
+    async def test_a_key_is_stored_once_per_session(self, open: Opener) -> None:
+        """Repeating an append with the same key returns the first result. Another session may use the key again."""
         session = (await open()).session("a")
         first = await session.append("note", "first", key="k")
         again = await session.append("note", "second", key="k")
@@ -92,7 +97,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J7")
     @both_apis
-    async def test_a_repeat_is_answered_even_if_the_session_moved_on(self, open: Opener) -> None:
+    async def test_a_repeated_append_ignores_its_expected_position(self, open: Opener) -> None:
+        """A repeat returns the first result even if the session has grown since."""
         session = (await open()).session("a")
         first = await session.append("note", 1, key="k", expected=0)
         await session.append("note", 2)
@@ -100,7 +106,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J5", "J7")
     @both_apis
-    async def test_concurrent_appends_make_one_order(self, open: Opener) -> None:
+    async def test_concurrent_appends_are_ordered_without_gaps_or_duplicates(self, open: Opener) -> None:
+        """Each key is stored once, and all writers of a key get the same event."""
         one, two = await open(), await open()
         handles = [one, two] if self.shared else [one, one]
         appends = [handles[n % 2].session("a").append("note", n, key=f"k{n % 10}") for n in range(40)]
@@ -113,7 +120,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J5", "J6")
     @both_apis
-    async def test_one_conflict_does_not_fail_its_neighbours(self, open: Opener) -> None:
+    async def test_a_conflict_does_not_affect_concurrent_appends(self, open: Opener) -> None:
+        """Only the append with the wrong expected position fails, even if the store groups several into one commit."""
         handle = await open()
         await handle.session("s0").append("note", 0)
         appends = [handle.session(f"s{n}").append("note", n, expected=0) for n in range(8)]
@@ -123,7 +131,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J13")
     @both_apis
-    async def test_sessions_do_not_mix(self, open: Opener) -> None:
+    async def test_sessions_are_separate(self, open: Opener) -> None:
+        """Each session returns its own events only."""
         handle = await open()
         for number in range(10):
             await handle.session(f"s{number % 2}").append("note", number)
@@ -133,7 +142,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             assert {event.session for event in events} == {f"s{index}"}
 
     @both_apis
-    async def test_workspaces_do_not_mix(self, open: Opener) -> None:
+    async def test_workspaces_are_separate(self, open: Opener) -> None:
+        """Sessions with the same id in two workspaces have nothing in common."""
         one = await open(workspace="one")
         two = await open(workspace="two")
         await one.session("s").append("note", 1)
@@ -141,12 +151,13 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [event.data for event in await collect(one.session("s").events())] == [1]
         assert [row.session for row in await collect(two.sessions())] == ["s"]
         if self.shared:
-            assert await one.workspaces() in (["one", "two"], ["one"])  # a database may show everybody their own alone
+            assert await one.workspaces() in (["one", "two"], ["one"])  # a database may hide other workspaces
 
     # -- reading
 
     @both_apis
-    async def test_reading_by_range_type_and_direction(self, open: Opener) -> None:
+    async def test_events_are_read_by_range_type_and_direction(self, open: Opener) -> None:
+        """`start` and `stop` are inclusive. `types`, `limit` and `backwards` can be combined with them."""
         session = (await open()).session("a")
         await session.append_all([Draft("odd" if n % 2 else "even", n) for n in range(1, 1201)])
 
@@ -167,7 +178,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J9")
     @both_apis
-    async def test_every_event_has_an_actor_a_time_and_a_cause(self, open: Opener) -> None:
+    async def test_actor_time_and_cause_of_an_event_are_stored(self, open: Opener) -> None:
+        """An event has the time of its append. A cause is a position, or "session#position" in another session."""
         session = (await open()).session("a")
         await session.append("asked", actor="user")
         open.clock.advance(5)
@@ -183,6 +195,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @both_apis
     async def test_sessions_are_listed_by_id(self, open: Opener) -> None:
+        """Sessions are ordered by code point, with their last position."""
         handle = await open()
         for name in ["b", "a", "ü", "Z"]:
             await handle.session(name).append("note", name)
@@ -192,7 +205,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J15")
     @both_apis
-    async def test_following_misses_nothing_and_repeats_nothing(self, open: Opener) -> None:
+    async def test_a_follower_gets_every_event_once(self, open: Opener) -> None:
+        """Following starts after a position and includes events that are appended meanwhile."""
         writer = await open()
         reader = await open() if self.shared else writer
         await writer.session("a").append_all([Draft("note", n) for n in range(1, 4)])
@@ -206,24 +220,26 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- forks
 
     @both_apis
-    async def test_a_fork_shares_the_past_and_goes_its_own_way(self, open: Opener) -> None:
+    async def test_a_fork_shares_the_events_before_it(self, open: Opener) -> None:
+        """Later events of parent and fork are separate. A fork can be forked again."""
         handle = await open()
         parent = handle.session("parent")
         await parent.append_all([Draft("note", n) for n in range(1, 6)], key="batch")
         fork = await parent.fork("fork", at=3)
-        await parent.append("note", "parent goes on")
-        added = await fork.append("note", "fork goes on")
+        await parent.append("note", "parent only")
+        added = await fork.append("note", "fork only")
         assert added.position == 4
         twig = await fork.fork("twig")
         await twig.append("note", "twig")
-        assert [e.data for e in await collect(fork.events())] == [1, 2, 3, "fork goes on"]
-        assert [e.data for e in await collect(twig.events())] == [1, 2, 3, "fork goes on", "twig"]
-        assert [e.data for e in await collect(twig.events(backwards=True, start=2, stop=4))] == ["fork goes on", 3, 2]
-        assert [e.data for e in await collect(parent.events())] == [1, 2, 3, 4, 5, "parent goes on"]
+        assert [e.data for e in await collect(fork.events())] == [1, 2, 3, "fork only"]
+        assert [e.data for e in await collect(twig.events())] == [1, 2, 3, "fork only", "twig"]
+        assert [e.data for e in await collect(twig.events(backwards=True, start=2, stop=4))] == ["fork only", 3, 2]
+        assert [e.data for e in await collect(parent.events())] == [1, 2, 3, 4, 5, "parent only"]
         assert (await handle.verify()).ok
 
     @both_apis
-    async def test_a_fork_knows_the_keys_of_its_past(self, open: Opener) -> None:
+    async def test_a_fork_knows_the_keys_of_shared_events(self, open: Opener) -> None:
+        """A key of a shared event is a repeat in the fork. A key that the parent used later is new."""
         parent = (await open()).session("parent")
         first = await parent.append("note", 1, key="early")
         await parent.append("note", 2, key="late")
@@ -232,7 +248,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert (await fork.append("note", "new here", key="late")).position == 2
 
     @both_apis
-    async def test_a_fork_needs_a_parent_a_place_and_a_name(self, open: Opener) -> None:
+    async def test_an_invalid_fork_is_rejected(self, open: Opener) -> None:
+        """The parent must exist, the position must not be after its end, and the new id must be free."""
         handle = await open()
         await handle.session("a").append("note", 1)
         with pytest.raises(UnknownSession):
@@ -247,7 +264,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J12")
     @both_apis
-    async def test_large_parts_come_back_as_they_were(self, open: Opener) -> None:
+    async def test_large_payloads_are_returned_unchanged(self, open: Opener) -> None:
+        """This includes long texts, bytes and lists."""
         session = (await open()).session("a")
         data = {"out": "ä" * 40_000, "raw": bytes(range(256)) * 400, "rows": [["cell"] * 50] * 2000}
         stored = await session.append("tool", data)
@@ -257,7 +275,9 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- subjects
 
     @pytest.mark.parametrize("sealed", [False, True])
-    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, is_async: bool, sealed: bool) -> None:
+    def test_erasing_a_subject_removes_only_its_payloads(self, opener: Opener, is_async: bool, sealed: bool) -> None:
+        """An erasure removes the subject's payloads and blobs, and its data key if payloads are sealed. The chain still
+        verifies, and the subject can be used again."""
         key = {"key": bytes(range(32))} if sealed else {}
 
         async def body(open: Opener) -> None:
@@ -280,7 +300,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         self._run(body, opener, is_async)
 
     @both_apis
-    async def test_a_writer_that_missed_an_erasure_starts_the_subject_anew(self, open: Opener) -> None:
+    async def test_a_writer_can_append_after_an_erasure_by_another_process(self, open: Opener) -> None:
+        """It writes under a new data key, and the erased events stay erased."""
         one = await open(key=bytes(32))
         two = await open(key=bytes(32)) if self.shared else one
         await one.session("a").append("note", 1, subject="alice")
@@ -298,7 +319,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("X16")
     @both_apis
-    async def test_a_lease_is_exclusive_and_fences_off_the_old_owner(self, open: Opener) -> None:
+    async def test_a_lease_is_exclusive_and_rejects_its_former_owner(self, open: Opener) -> None:
+        """A new lease has a higher fence. Appends and renewals under an expired or older fence raise `LeaseLost`."""
         handle = await open()
         session = handle.session("a")
         first = await session.lease("one", seconds=10)
@@ -326,7 +348,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     @pytest.mark.promise("J17")
     @both_apis
-    async def test_every_standing_is_told_apart(self, open: Opener) -> None:
+    async def test_the_status_of_a_session_follows_from_its_events_and_lease(self, open: Opener) -> None:
+        """A session is unknown, idle, live, crashed, parked or finished."""
         handle = await open()
         session = handle.session("a")
         assert await session.status() is SessionStatus.UNKNOWN
@@ -351,6 +374,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     @pytest.mark.promise("J4")
     @both_apis
     async def test_an_outlet_gets_every_event_once_in_order(self, open: Opener) -> None:
+        """Delivery continues behind the cursor of the outlet."""
         handle = await open()
         outlet = Recorder()
         for number in range(7):
@@ -361,10 +385,11 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         await deliver_all(handle, outlet, 8)
         assert outlet.seen == list(range(8))
 
-    # -- the end
+    # -- closing
 
     @both_apis
-    async def test_a_closed_store_says_so(self, open: Opener) -> None:
+    async def test_a_closed_store_raises_store_closed(self, open: Opener) -> None:
+        """Closing twice is allowed."""
         handle = await open()
         await handle.session("a").append("note", 1)
         await handle.close()
@@ -379,7 +404,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
 
 class Recorder:
-    """An outlet that remembers what it was given."""
+    """An outlet that records the data of the events it gets."""
 
     name = "recorder"
 
@@ -391,8 +416,8 @@ class Recorder:
 
 
 async def deliver_all(handle: Any, outlet: Recorder, count: int) -> None:
-    """Deliver until the outlet has so many: a server may hold back the newest ones for a moment, while a transaction of
-    somebody else that is older has not ended."""
+    """Deliver until the outlet has `count` events, for up to 20 seconds. A server may hold back the newest events while
+    an older transaction is open."""
     until = time.monotonic() + 20
     while len(outlet.seen) < count and time.monotonic() < until:
         if await handle.deliver(outlet) == 0:

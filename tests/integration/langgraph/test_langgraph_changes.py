@@ -15,7 +15,7 @@ import duramen
 from duramen.integrations.langgraph import DuramenSaver
 from duramen.integrations.langgraph import change_detection as watching
 from duramen.integrations.langgraph import snapshot as standins
-from duramen.integrations.langgraph.change_detection import CAN_WATCH, Watch, look_at
+from duramen.integrations.langgraph.change_detection import CAN_WATCH, Watch, read_state
 from duramen.integrations.langgraph.snapshot import MessageSnapshots, take_snapshots
 
 Change = Callable[[list[Any]], Any]
@@ -302,7 +302,7 @@ def test_a_change_that_is_taken_back_while_a_new_message_is_copied(thread: Threa
 
 def test_a_change_that_is_taken_back_while_old_messages_are_looked_at(thread: Thread, monkeypatch: Any) -> None:
     talk = conversation()
-    old, looking, hidden = talk[7], standins.look_at, "hidden"
+    old, looking, hidden = talk[7], standins.read_state, "hidden"
     shown = old.content
 
     def hiding(item: Any) -> Any:
@@ -313,7 +313,7 @@ def test_a_change_that_is_taken_back_while_old_messages_are_looked_at(thread: Th
         return look
 
     thread.put(messages=talk)
-    monkeypatch.setattr(standins, "look_at", hiding)
+    monkeypatch.setattr(standins, "read_state", hiding)
     for _ in range(4):
         thread.put(messages=talk)
     monkeypatch.undo()
@@ -325,7 +325,7 @@ def test_a_change_that_is_taken_back_while_old_messages_are_looked_at(thread: Th
 @pytest.mark.parametrize("what", ["__dict__", "__pydantic_extra__", "__class__"])
 def test_what_is_exchanged_as_a_whole_while_it_is_looked_at_is_not_watched(what: str) -> None:
     talk = conversation()
-    looks = [look_at(one) for one in talk]
+    looks = [read_state(one) for one in talk]
     snapshots = list(take_snapshots(talk, [], repr_of))
     assert Watch(talk[0]).add(talk, looks, snapshots)
     another: Any = Whisper if what == "__class__" else dict(getattr(talk[9], what))

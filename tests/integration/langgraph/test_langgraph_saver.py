@@ -329,23 +329,23 @@ def test_numbers_as_thread_ids_are_texts(saver: DuramenSaver) -> None:
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {}}, {"configurable": {"thread_id": ""}}])
 def test_a_configuration_without_a_thread_is_refused(saver: DuramenSaver, config: Any) -> None:
-    with pytest.raises(InvalidInput, match="names no thread") as refused:
+    with pytest.raises(InvalidInput, match="has no thread_id") as refused:
         saver.get_tuple(config)
     assert "thread_id" in refused.value.hint
-    with pytest.raises(InvalidInput, match="names no thread"):
+    with pytest.raises(InvalidInput, match="has no thread_id"):
         put(saver, config, {})
 
 
 def test_other_input_that_cannot_be_used_is_refused(dm: duramen.Duramen, saver: DuramenSaver) -> None:
     with pytest.raises(InvalidInput, match="thread_id"):
         saver.get_tuple(on("t" * 600))
-    with pytest.raises(InvalidInput, match="names no checkpoint"):
+    with pytest.raises(InvalidInput, match="has no checkpoint_id"):
         saver.put_writes(on("t"), [("a", 1)], "task")
     with pytest.raises(InvalidInput, match="strategy"):
         saver.prune(["t"], strategy="some")
     with pytest.raises(InvalidInput, match="on_conflict"):
         DuramenSaver(dm, on_conflict="perhaps")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="no handle"):
+    with pytest.raises(InvalidInput, match="not a duramen handle"):
         DuramenSaver("agent.db")  # type: ignore[arg-type]
 
 

@@ -171,7 +171,7 @@ def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Loo
         return found
 
     async def body(dm: AsyncDuramen) -> Any:
-        with pytest.raises(InvalidInput, match="no order"):
+        with pytest.raises(InvalidInput, match="random order"):
             await dm.run(refused, id="refused")
         with pytest.raises(RunParked):
             await dm.run(ordered, id="r")
@@ -207,7 +207,7 @@ def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, effec
         await dm.start(job, id="r")
         await dm.work([job], until_idle=True)
         info = await dm.run_info("r")
-        assert (info.status, info.waiting) == (RunStatus.SLEEPING, "flaky#1.1 to be tried again")
+        assert (info.status, info.waiting) == (RunStatus.SLEEPING, "the next attempt of flaky#1.1")
 
     looped(body)
     assert effects.times("flaky") == 1
@@ -468,5 +468,5 @@ def test_ids_of_duramens_own_sessions_are_refused(dm: Duramen) -> None:
         return 1
 
     for name in ("state:plan", "schedule:nightly"):
-        with pytest.raises(InvalidInput, match="cannot be a run"):
+        with pytest.raises(InvalidInput, match="cannot be the session of a run"):
             dm.run(job, id=name)

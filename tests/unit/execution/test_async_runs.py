@@ -274,7 +274,7 @@ async def cancels_its_step() -> str:
 @pytest.mark.parametrize("suspension_allowed", [True, False])
 def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(suspension_allowed: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        with pytest.raises(InvalidInput, match=r"cancelled by the code around it.*\n.*timeout="):
+        with pytest.raises(InvalidInput, match=r"code cancelled step.*\n.*timeout="):
             await dm.run(cancels_its_step, id="r")
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.CRASHED, ["fetch#1"])
@@ -283,7 +283,7 @@ def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(suspensio
         looped(body)
         return
     with blocking() as dm:
-        with pytest.raises(InvalidInput, match="cancelled by the code around it"):
+        with pytest.raises(InvalidInput, match="code cancelled step"):
             dm.run(cancels_its_step, id="r")
         assert dm.run_info("r").in_doubt == ["fetch#1"]
 

@@ -260,7 +260,7 @@ def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
         return 2
 
     assert dm.run(one, id="r") == 1
-    with pytest.raises(InvalidInput, match="of task 'one'"):
+    with pytest.raises(InvalidInput, match="belongs to task 'one'"):
         dm.run(two, id="r")
     for call in (dm.resume, dm.run_info, lambda run: dm.signal(run, "x"), lambda run: dm.cancel(run)):
         with pytest.raises(UnknownRun):

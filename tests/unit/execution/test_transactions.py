@@ -140,7 +140,7 @@ def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(dm: Duramen) -> N
         pay()
         slow()
 
-    with pytest.raises(InvalidInput, match="cannot have a transaction"):
+    with pytest.raises(InvalidInput, match="cannot use a transaction"):
         dm.run(job, id="r")
     assert len(refused) == (2 if dm._core._journal.store.name == "sqlite" else 1)
     assert dm.run(rows) == 1

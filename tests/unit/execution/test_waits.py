@@ -32,7 +32,7 @@ def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, 
     assert dm.work([nap], until_idle=True) == 1
     assert not [one for one in threading.enumerate() if one.name == "duramen-run"]
     info = dm.run_info("r")
-    assert (info.status, info.waiting) == (RunStatus.SLEEPING, "asleep")
+    assert (info.status, info.waiting) == (RunStatus.SLEEPING, "the end of its sleep")
     assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
     clock.advance(WEEK - 1)
     assert open_one().work([nap], until_idle=True) == 0
@@ -162,7 +162,7 @@ def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, effects: 
     assert question.details == {"question": "Book it?", "payload": {"flight": "LH400"}}
     later = open_one()
     later.answer("r", answer, actor="ada")
-    with pytest.raises(RunError, match="no such open question"):
+    with pytest.raises(RunError, match="no open question"):
         later.answer("r", not answer)  # a second click, which must not answer the next question
     if answer:
         with pytest.raises(RunParked, match="Really"):

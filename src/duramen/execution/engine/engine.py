@@ -1,4 +1,4 @@
-"""Starting, claiming and executing runs, and everything that others may do to them."""
+"""Starts, claims and executes runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Engine:
         self.states = states
         self.lease_seconds = 30.0
         self.patience = 5.0
-        """Seconds that a run may wait in place, holding its thread, before it is unwound."""
+        """The longest wait, in seconds, during which a run keeps its thread. A longer wait suspends the run."""
         self.runtime = runtime
         self._owner = new_owner()
         self._claims = itertools.count(1)
@@ -45,7 +45,7 @@ class Engine:
         return self.journal.clock.now()
 
     def close(self) -> None:
-        """Stop looking after runs."""
+        """Stop the heartbeat thread."""
         self.heartbeat.close()
 
     # -- starting
@@ -67,8 +67,11 @@ class Engine:
         cause: str | None = None,
         fresh: bool = False,
     ) -> Started:
-        """Journal that the run begins; a run of that id that is there already is left as it is. `fresh`: the id is so
-        new that there can be none."""
+        """Create a run and journal its first event. If a run with this id exists, return it unchanged.
+
+        `fresh` skips the lookup: the caller has just generated the id.
+        Raises `InvalidInput` if the existing run belongs to another task.
+        """
         if not isinstance(task, Task):
             raise InvalidInput(f"{task!r} is not a task", hint="decorate the function with @duramen.task")
         check_name("run", run)
@@ -89,7 +92,8 @@ class Engine:
             raise UnknownRun(run)
         if known.task != task.name:
             raise InvalidInput(
-                f"run {run!r} is of task {known.task!r}, not {task.name!r}", hint="choose another id for the new run"
+                f"run {run!r} exists and belongs to task {known.task!r}, not {task.name!r}",
+                hint="choose another id for the new run",
             )
         return Started(known, None)
 
@@ -118,13 +122,19 @@ class Engine:
             queue_key, priority, 0, 0,
         )  # fmt: skip
         if check_name("session", row.session).startswith(("state:", "schedule:")):
-            raise InvalidInput(f"{row.session!r} cannot be a run", hint="state: and schedule: are duramen's own")
+            raise InvalidInput(
+                f"{row.session!r} cannot be the session of a run",
+                hint="choose an id without the reserved prefixes state: and schedule:",
+            )
         return row, Draft("run.started", data)
 
-    # -- taking up
+    # -- claiming and executing
 
     async def claim(self, run: str, limits: Limits | None = None, only_due: bool = False) -> LeaseRow | None:
-        """The lease of a run, if it can be had: an owner that is known to be dead need not be waited for."""
+        """Take the lease of a run. Returns None if another live process holds it, or if the store refuses the claim.
+
+        If the current owner is known to be dead, its lease is released first.
+        """
         store, workspace = self.journal.store, self.journal.workspace
         for _ in range(2):
             now, owner = self.now(), f"{self._owner}.{next(self._claims)}"
@@ -143,30 +153,33 @@ class Engine:
     async def attempt(
         self, run: str, task: Task[..., Any] | None, started: Started | None = None
     ) -> RunSuspended | Finished | None:
-        """Execute a run as far as it goes, if no other process does. Returns its result or why it waits; None if it
-        ended otherwise. Raises what it failed with, or what prevented its execution."""
+        """Execute a run until it ends or has to wait, unless another process executes it.
+
+        Returns its result, or why it waits. Returns None if it was cancelled or had already ended. Raises the error
+        that the run failed with, or the error that prevented its execution.
+        """
         row, history = started or (await self.row(run), None)
         lease = await self.claim(run)
         if lease is None:
             row = await self.row(run)
             return (
-                RunSuspended(None, row.waiting or "another process executes it", False)
+                RunSuspended(None, row.waiting or "another process to execute it", False)
                 if row.status == "open"
                 else None
             )
         if lease.fence > 1 and history is not None:
-            row, history = await self.row(run), None  # another process may have executed it in between
+            row, history = await self.row(run), None  # another process may have executed it since
         return await Execution(self, row, lease, task or known_task(row.task, row.version), history).execute()
 
     async def row(self, run: str) -> RunRow:
-        """A run's row."""
+        """The run's row. Raises `UnknownRun` if there is none."""
         row = await self.journal.store.run(self.journal.workspace, run)
         if row is None:
             raise UnknownRun(run)
         return row
 
     async def history(self, row: RunRow, at: int | None = None) -> History:
-        """What a run's events say, up to a position."""
+        """The history of a run, up to the position `at`."""
         history, start = History(), await self.origin(row)
         async with aclosing(self.journal.reader.pages(row.session, start, at, None, PAGE)) as pages:
             async for page in pages:
@@ -177,20 +190,22 @@ class Engine:
         return history
 
     async def origin(self, row: RunRow) -> int:
-        """The position of the event that a run began with."""
+        """The position of the run's first event."""
         find = self.journal.store.find
         start = row.origin or await find(self.journal.workspace, row.session, f"run.started:{row.run}")
         if start is None:
-            raise RunError(f"run {row.run!r} has no beginning in session {row.session!r}", hint="run verify")
+            raise RunError(
+                f"the first event of run {row.run!r} is missing in session {row.session!r}", hint="run `duramen verify`"
+            )
         return start
 
     async def subject_of(self, run: str) -> str | None:
-        """The person whom a run is about."""
+        """The subject of a run; None if the run has none or does not exist."""
         row = await self.journal.store.run(self.journal.workspace, run)
         return None if row is None else (await self.opening(row)).subject
 
     async def opening(self, row: RunRow) -> Event:
-        """The event that a run began with."""
+        """The first event of a run."""
         start = await self.origin(row)
         return (await self.journal.reader.events(row.session, start, start, None))[0]
 
@@ -206,11 +221,15 @@ class Engine:
             async for page in pages:
                 if page:
                     return page[0]
-        raise RunError(f"the end of run {run!r} is missing in session {row.session!r}", hint="run verify")
+        raise RunError(
+            f"the last event of run {run!r} is missing in session {row.session!r}", hint="run `duramen verify`"
+        )
 
     async def result(self, run: str, task: Task[..., Any] | None, started: Started | None = None) -> Any:
-        """A run's result: execute it, or wait if another process does or it is asleep. Raises what it failed
-        with, or `RunParked` if it waits for a person or a signal."""
+        """The result of a run. Executes the run, or waits while it sleeps or another process executes it.
+
+        Raises the error that the run failed with, or `RunParked` if it waits for a person or a signal.
+        """
         while True:
             mark = await self.journal.store.mark(runs=True)
             if started is None or started.history is None:
@@ -227,7 +246,7 @@ class Engine:
                 await self._until_due(run, mark)
 
     async def _until_due(self, run: str, mark: Any) -> None:
-        """Wait until a run may be taken up, or has ended; at least for a change or a second."""
+        """Wait until a run is due or has ended. Always waits for one change, or for up to a second."""
         while True:
             row = await self.row(run)
             await self._wait(mark, row.wake, None, run)
@@ -237,7 +256,7 @@ class Engine:
                 return
 
     async def waited(self, run: str, timeout: float | None) -> Any:
-        """A run's result, once another process has executed it."""
+        """The result of a run that another process executes. Raises `TimeoutError` after `timeout` seconds."""
         until = None if timeout is None else self.now() + int(timeout * 1e6)
         while True:
             mark = await self.journal.store.mark(runs=True)
@@ -249,13 +268,13 @@ class Engine:
     async def _wait(self, mark: Any, due: int | None, until: int | None, run: str) -> None:
         now = self.now()
         if until is not None and now >= until:
-            raise TimeoutError(f"run {run!r} has not ended in time")
+            raise TimeoutError(f"run {run!r} did not end before the timeout")
         ends = [end - now for end in (due, until) if end is not None]
         await self.journal.store.changed(mark, max(0.0, min(1.0, *(end / 1e6 for end in ends), 1.0)))
 
 
 class Started(NamedTuple):
-    """A run that was started; with its history, if it was started here and now."""
+    """A run that was started. `history` is set if this call created the run."""
 
     row: RunRow
     history: History | None
@@ -270,7 +289,7 @@ ENDINGS = frozenset({"run.finished", "run.failed", "run.cancelled"})
 
 
 def result_of(run: str, ended: Event) -> Any:
-    """What a run's last event says: its result, or raise what it failed with."""
+    """The result that a run's last event holds. Raises the error if the run failed or was cancelled."""
     if ended.erased:
         raise RunError(f"the result of run {run!r} was erased with its subject")
     if ended.type == "run.finished":

@@ -31,13 +31,13 @@ log = logging.getLogger("duramen")
 
 
 class Finished(NamedTuple):
-    """A run that has ended well, and its result."""
+    """The result of a run that succeeded."""
 
     value: Any
 
 
 class Execution:
-    """The owner of a lease, at work. `row` was read before the claim: what happened since is looked at again."""
+    """One execution of a run by the owner of its lease. `row` was read before the claim, so it may be out of date."""
 
     def __init__(
         self,
@@ -55,7 +55,11 @@ class Execution:
         self._released = False
 
     async def execute(self) -> RunSuspended | Finished | None:
-        """Execute the task as far as it goes. Returns its result or why it waits; None if it ended otherwise."""
+        """Execute the task until it ends or has to wait. Releases the lease in every case.
+
+        Returns its result, or why it waits. Returns None if it was cancelled or had already ended. Raises the error
+        that the run failed with, or the error that prevented its execution.
+        """
         try:
             history = self._history or await self._engine.history(self._row)
             if history.ended is not None:
@@ -71,7 +75,7 @@ class Execution:
                 await self._release()
 
     async def _sync(self, run: RunContext) -> None:
-        """Make the last outcomes safe from a power cut, if no synced write followed them."""
+        """Sync the last outcomes if no synced write followed them."""
         if run.journal.unsynced_since is not None:
             try:
                 await self._engine.journal.store.sync()
@@ -83,7 +87,7 @@ class Execution:
         try:
             await journal.store.release(journal.workspace, self._row.session, self._lease.fence)
         except DuramenError:
-            log.debug("the lease on %s was not released; it runs out by itself", self._row.session)
+            log.debug("the lease on %s could not be released; it will expire", self._row.session)
 
     async def _context(self, history: History) -> RunContext:
         row, task, journal = self._row, self._task, self._engine.journal
@@ -115,14 +119,14 @@ class Execution:
             value = await invoke(run, given.get("args", ()), given.get("kwargs", {}))
         except (RunSuspended, RunStopped):
             pass
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - raised again below, unless the run only waits
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - raised again below, unless the run waits
             error = raised
         broken = run.journal.broken
         if broken is not None:
             raise broken from (None if error is broken else error)
         if run.stopping or run.is_suspended:
             if error is not None:
-                log.warning("run %s raised %r while it was unwound", run.row.run, error)
+                log.warning("run %s raised %r while it was being suspended or stopped", run.row.run, error)
             return await self._stopped(run)
         if run.unmatched_steps():
             raise StepsChanged(run.row.run, "its end", run.unmatched_steps()) from error
@@ -136,7 +140,7 @@ class Execution:
             return await self._park(run)
         if run.unmatched_steps():
             raise StepsChanged(run.row.run, "its cancellation", run.unmatched_steps())
-        if run.history.failing is not None:  # it had failed, and was stopped while it undid what it had done
+        if run.history.failing is not None:  # the run had failed, and was cancelled while it undid its steps
             error = error_from_data(run.history.failing)
             await self._fail(run, error)
             raise error
@@ -189,7 +193,7 @@ class Execution:
 
 
 async def invoke(run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a run's task: in place, on a thread of its own, or on an event loop."""
+    """Call a run's task: on this thread, on a new thread, or on an event loop. Returns or raises what the task does."""
     task = run.task
     if task.kind is Kind.PLAIN:
 
@@ -215,16 +219,19 @@ async def invoke(run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -
 
 _STILL = 0.01
 _IDLE = 0.5
-"""Seconds without a step after which a line that is neither in a step nor in a wait is not waited for any longer."""
+"""Seconds after which the supervisor stops waiting for a branch that is neither in a step nor in a wait."""
 
 
 async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
-    """Run an async task with all its branches, until it ends or every branch waits: then all are unwound."""
+    """Run an async task and its branches until the task ends or all branches wait. Then cancel the remaining ones.
+
+    Returns the task's result. Raises `RunSuspended` if all branches wait and `RunStopped` if the run was cancelled.
+    """
     run.enter()
     root = _root(run, work)
     try:
         while not root.done():
-            # A future, not a task: a task would be counted as a branch of the run that called this one.
+            # This must not be a task: a task would be counted as a branch of the run that called this one.
             run.state_changed = asyncio.get_running_loop().create_future()
             waiting = bool(run.stopping or run.suspensions)
             await asyncio.wait({root, run.state_changed}, timeout=_STILL if waiting else None, return_when=_FIRST)
@@ -240,7 +247,8 @@ async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
             raise RunSuspended(None, "", False)
         if root.cancelled() and not _is_cancelled():
             raise RunError(
-                "the task was cancelled by its own code", hint="catch asyncio.CancelledError where it awaits"
+                "the task's own code cancelled the task",
+                hint="catch asyncio.CancelledError where the task awaits cancelled work",
             )
         return root.result()
     finally:
@@ -252,23 +260,23 @@ _PATIENCE = 30.0
 
 
 def _is_cancelled() -> bool:
-    """Whether the caller cancels what is being executed here."""
+    """Whether the caller cancels this execution."""
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0
 
 
 async def _let_others_finish(run: RunContext) -> None:
-    """Let branches that are inside steps come to their end, and those that have not come to what the journal knows of
-    them come there: what they did is to be recorded, and perhaps to be undone."""
+    """Wait for branches inside a step, and for branches that have not yet reached their journaled steps. Their
+    outcomes must be recorded, and may have to be undone."""
     until = time.monotonic() + _PATIENCE
     while not run.idle or (run.unmatched_steps() and run.tasks and time.monotonic() < until):
         if run.idle and run.waiting >= len(run.tasks):
-            return  # all that are left wait
+            return  # all remaining branches wait
         await asyncio.sleep(_STILL)
 
 
 def _root(run: RunContext, work: Callable[[], Any]) -> asyncio.Task[Any]:
-    """The task's own coroutine: no branch of the run that may have called it."""
+    """Start the task's own coroutine. `RUN` is unset meanwhile, so that a parent run does not count it as a branch."""
 
     async def body() -> Any:
         RUN.set(run)
@@ -284,7 +292,7 @@ def _root(run: RunContext, work: Callable[[], Any]) -> asyncio.Task[Any]:
 
 
 async def _unwind(run: RunContext, root: asyncio.Task[Any]) -> None:
-    """End all branches, and wait for it."""
+    """Cancel all branches that still run, and wait for them."""
     left = {task for task in (root, *run.tasks) if not task.done()}
     if not left:
         return
@@ -304,14 +312,14 @@ def _refuse_running_loop(task: Task[..., Any]) -> None:
     except RuntimeError:
         return
     raise InvalidInput(
-        f"the async task {task.name!r} cannot be run blocking inside an event loop",
-        hint="open the store with `await duramen.aopen(…)` and await dm.run(…)",
+        f"the async task {task.name!r} was run with the sync API inside an event loop",
+        hint="open the store with `await duramen.aopen(…)` and use `await dm.run(…)`",
     )
 
 
 async def _on_thread(run: RunContext, work: Callable[[], Any]) -> Any:
-    """Plain work on a thread of its own, next to the loop. A cancellation waits until it has come to its next step:
-    a run that is still being executed must stay owned."""
+    """Run a plain function on a new thread and await it. A cancellation takes effect at the next step: the lease
+    must be held while the function still runs."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

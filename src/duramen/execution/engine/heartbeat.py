@@ -1,4 +1,4 @@
-"""One thread for each handle that renews the leases of its runs, and syncs outcomes that nothing followed."""
+"""One thread per handle that renews the leases of its runs and syncs outcomes that no synced write followed."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("duramen")
 _INTERVAL = 0.025
-"""Seconds between beats. An outcome is synced at the first beat that finds it this old: within twice as long."""
+"""Seconds between beats. A beat syncs outcomes of at least this age, so an outcome waits at most twice as long."""
 
 
 class Heartbeat:
-    """Looks after the runs that this handle executes."""
+    """Renews leases and syncs outcomes for the runs that one handle executes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._mutex = threading.Lock()
         self._runs: dict[RunContext, float] = {}
-        """Each run, and when its lease was last renewed."""
+        """The time of the last renewal, by run."""
         self._some = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     @contextmanager
     def watching(self, run: RunContext) -> Iterator[None]:
-        """Look after a run while the block lasts."""
+        """Renew and sync this run until the block ends."""
         with self._mutex:
             self._runs[run] = time.monotonic()
             if self._thread is None:
@@ -70,25 +70,25 @@ class Heartbeat:
             drive(self._engine.journal.renew(run.row.session, fence, self._engine.lease_seconds))
         except LeaseLost as lost:
             run.journal.break_off(lost)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs need this thread
-            log.debug("the lease of run %s was not renewed yet: %s", run.row.run, error)
-            return  # the store cannot be reached: there is time to try again until the lease has run out
+        except Exception as error:  # noqa: BLE001 - the other runs still need this thread
+            log.debug("the lease of run %s could not be renewed, will try again: %s", run.row.run, error)
+            return  # the next beats try again until the lease expires
         with self._mutex:
             if run in self._runs:
                 self._runs[run] = now
 
     def _sync(self, runs: list[RunContext], before: float) -> None:
-        """Sync the store once if a run has outcomes from before a time that no synced write followed."""
+        """Sync the store once if a run has unsynced outcomes that are older than `before`."""
         waiting = [(run.journal, run.journal.unsynced_since) for run in runs]
         due = [(journal, since) for journal, since in waiting if since is not None and since <= before]
         if not due:
             return
         for journal, _ in due:
-            journal.unsynced_since = None  # before the sync: what is committed after it is not covered
+            journal.unsynced_since = None  # reset before the sync, which does not cover later commits
         try:
             drive(self._engine.journal.store.sync())
-        except Exception as error:  # noqa: BLE001 - likewise
-            log.debug("outcomes were not synced yet: %s", error)
+        except Exception as error:  # noqa: BLE001 - the thread must continue
+            log.debug("outcomes could not be synced, will try again: %s", error)
             for journal, since in due:
                 journal.unsynced_since = since
 

@@ -1,15 +1,16 @@
-"""What a run's events say: which steps are done, failed, waiting or in doubt. Pure: events in, facts out.
+"""Computes the state of a run from its events: which steps are done, failed, waiting or in doubt. No I/O.
 
-Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … (`name#3.1` on the third branch
-of the task) or `name:key`; sleeps, questions, signals, children and patches have names that begin with @. One
-set of events serves them all:
+Everything that a task can wait for is a step. The task's own steps are identified as `name#1`, `name#2`, …
+(`name#3.1` on the third branch of the task) or `name:key`. Sleeps, questions, signals, children and patches have
+names that begin with @. All of them use the same events:
 
-    step.started    the intent; with `due` for what has a time, `attempt` from the second one on
+    step.started    the intent; `due` if it waits for a time, `attempt` from the second attempt on
     step.done       the outcome
-    step.failed     the outcome; with `due` if it will be tried again, `limited` if that does not count as an attempt
-    step.settled    what was found out about a step in doubt: by its check, by a person, by its declaration
-    step.skipped    it was about to begin when the run was stopped
-    step.progress   what a long step reported; step.output what it streamed
+    step.failed     the outcome; `due` if it will be retried, `limited` if this does not count as an attempt
+    step.settled    the verdict on a step in doubt, from its check, a person or its declaration
+    step.skipped    the run was stopped between the intent and the call
+    step.progress   progress that a long step reported
+    step.output     output that a step streamed
 """
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ from ..steps.branches import branch_of
 
 
 class State(enum.StrEnum):
-    """Where a step stands."""
+    """The state of a step."""
 
     STARTED = "started"
     """It may have happened."""
     RETRYING = "retrying"
-    """The last attempt failed; there will be another."""
+    """The last attempt failed and there will be another."""
     CLEARED = "cleared"
-    """It was in doubt, and may be run again."""
+    """It was in doubt and may now be run again."""
     PARKED = "parked"
-    """It is in doubt, and a person has to say."""
+    """It is in doubt and a person has to decide."""
     DONE = "done"
     FAILED = "failed"
 
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step of a run, as journaled."""
+    """One journaled step of a run."""
 
     step: str
     state: State
     position: int
-    """Of its newest intent."""
+    """The position of its newest intent."""
     began: int
     ended: int | None = None
     finished_at: int | None = None
     attempt: int = 1
-    """The number of the last attempt, or of the next one while it is being retried."""
+    """The number of the last attempt; while it waits for a retry, of the next one."""
     due: int | None = None
     value: Any = None
     error: dict[str, Any] | None = None
@@ -68,7 +69,7 @@ class StepRecord:
 
 @dataclass(slots=True)
 class Signal:
-    """Something sent to the run from outside."""
+    """A signal that was sent to the run from outside."""
 
     position: int
     name: str
@@ -77,8 +78,8 @@ class Signal:
 
 
 class History:
-    """The state of a run, folded from its events one by one. `overlapped` are the branches whose steps were under way
-    at the same time, so that their order means nothing."""
+    """The state of a run, computed from its events. `overlapped` are the branches whose steps ran at the same time:
+    the order of their steps has no meaning."""
 
     def __init__(self) -> None:
         self.steps: dict[str, StepRecord] = {}
@@ -107,30 +108,30 @@ class History:
         return history
 
     def add(self, event: Event) -> None:
-        """Take the next event in."""
+        """Apply the next event."""
         self.position = event.position
         if event.erased:
             self.erased = self.erased or event.type.startswith(("run.", "step."))
             return
         fold = _FOLDS.get(event.type)
         if fold is not None and isinstance(event.data, dict):
-            with suppress(KeyError, TypeError, AttributeError):  # of such a type, but written by others
+            with suppress(KeyError, TypeError, AttributeError):  # an application may use these type names too
                 fold(self, event, event.data)
 
     def in_doubt(self) -> list[StepRecord]:
-        """Steps with an intent and no outcome, if no process executes the run."""
+        """Steps with an intent and no outcome. Only meaningful while no process executes the run."""
         doubtful = (State.STARTED, State.PARKED)
         return [one for one in self.steps.values() if one.state in doubtful and not one.step.startswith("@")]
 
     def next_signal(self, name: str) -> Signal | None:
-        """The first signal of that name that was not taken yet."""
+        """The oldest signal with that name that no step has received yet."""
         waiting = self._waiting.get(name, deque())
         while waiting and waiting[0].taken:
             waiting.popleft()
         return waiting[0] if waiting else None
 
     def open_asks(self) -> list[StepRecord]:
-        """The questions that wait for an answer, and for which none is on its way."""
+        """The questions that wait for an answer and for which none was sent."""
         answered = {one.name for one in self.signals.values()}
         return [
             one
@@ -138,13 +139,13 @@ class History:
             if one.step.startswith("@ask") and not one.finished and one.step not in answered
         ]
 
-    # -- one function for each event
+    # -- one function per event type
 
     def _run_started(self, event: Event, data: dict[str, Any]) -> None:
         self.input, self.began, self.root, self.subject = data, event.time, event.hash.hex(), event.subject
 
     def _run_forked(self, event: Event, data: dict[str, Any]) -> None:
-        # Steps that the original had begun belong to it: the fork begins them again, under keys of its own.
+        # Unfinished steps belong to the original run. The fork starts them again with its own idempotency keys.
         self.steps = {name: one for name, one in self.steps.items() if one.finished}
         self.root, self.ended, self.cancelling, self.failing = event.hash.hex(), None, None, None
         self.executions = 0

@@ -1,4 +1,4 @@
-"""The owner of a lease: a process of a machine. A lease of a process that is known to be dead can be taken at once."""
+"""Identifies the process that owns a lease. The lease of a process that is known to be dead can be taken at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...ports import LeaseRow
 
 
 def new_owner() -> str:
-    """A name for this process as owner of leases: where it runs, which process it is, and which handle."""
+    """A unique name for this handle as owner of leases. It contains the machine, the process and its start time."""
     return f"{_machine()}/{os.getpid()}/{_birth(os.getpid()) or 0}/{secrets.token_hex(4)}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether an owner was a process of this machine that lives no longer. False if that cannot be known."""
+    """Whether an owner was a process on this machine that has ended. False if this cannot be determined."""
     parts = owner.rsplit("/", 3)
     if len(parts) != 4 or parts[0] != _machine() or not parts[1].isdecimal():
         return False
@@ -26,13 +26,13 @@ def is_dead(owner: str) -> bool:
 
 
 def has_live_owner(lease: LeaseRow | None, now: int) -> bool:
-    """Whether a lease is good and its owner not known to be dead."""
+    """Whether a lease is valid and its owner is not known to be dead."""
     return lease is not None and lease.expires > now and not is_dead(lease.owner)
 
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """This machine since its last start, and the space in which process numbers count."""
+    """The host name, the boot id and the PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = os.readlink("/proc/self/ns/pid")
@@ -42,7 +42,8 @@ def _machine() -> str:
 
 
 def _birth(pid: int) -> str | None:
-    """When a process began, in ticks since the machine's start; None if it has ended (a zombie counts as ended)."""
+    """The start time of a process, in clock ticks since boot. None if it has ended; a zombie counts as ended. "0" if
+    the process exists but its start time is unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A run while it is executed: which step comes next, what it waits for, what there is to undo."""
+"""The state of a run during an execution: the next step, its waits, the steps to undo."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunContext:
-    """What a task's code meets when it calls a step. Without a fence the run can only be replayed."""
+    """The run that a task's code belongs to. Without a fence the run can only be replayed."""
 
     def __init__(
         self, engine: Engine, row: RunRow, history: History, task: Task[Any, Any], fence: int | None, owner: Owner
@@ -55,20 +55,20 @@ class RunContext:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.branches: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
         self.state_changed: asyncio.Future[None] | None = None
-        """Resolved when a branch begins to wait, for the supervisor of the branches."""
+        """Resolved when a branch begins to wait. The supervisor of the branches waits for it."""
         self.suspended_in_plain_step = False
         self.unwinding = False
         self.unwound = False
-        """All branches were ended in order to wait; not because the task has ended while some of them did."""
+        """The supervisor ended the branches because all of them wait, and not because the task ended."""
         self.stopping = False
         self.held = 0
-        """Branches that wait to be unwound."""
+        """Number of branches that wait to be cancelled."""
         self.active = 0
-        """Steps that are under way."""
+        """Number of steps in progress."""
         self.activity = 0
-        """Counts up whenever a step begins or ends."""
+        """Incremented whenever a step begins or ends."""
         self.under_way: dict[str, asyncio.Future[None]] = {}
-        """Keyed steps that are under way, for other branches that call them."""
+        """Keyed steps in progress. Other branches that call the same step wait for the future."""
         self.children: list[str] = []
         self.state: TaskState | None = None
         self._thread = 0
@@ -79,7 +79,7 @@ class RunContext:
                 self._unmatched.setdefault(branch_of(name), {})[name] = None
 
     def enter(self) -> None:
-        """The task begins, in this thread."""
+        """Note that the task begins on this thread; for an async task, on this event loop."""
         self._thread = get_ident()
         if not self.plain:
             self.loop = asyncio.get_running_loop()
@@ -87,20 +87,23 @@ class RunContext:
             count_branches(self.loop)
 
     def deliver(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Work for the task's code: its result in a plain task, something to await in an async one."""
+        """Run the coroutine and return its result in a plain task; return it to be awaited in an async task."""
         return drive(work) if self.plain else work
 
     # -- recording
 
     async def record(self, kind: str, data: dict[str, Any], *, synced: bool = False) -> Any:
-        """Commit an outcome before the task's code continues. Returns its data as reading gives it back."""
+        """Commit an outcome. Returns its data as a later read will return it."""
         event = self.journal.encode(kind, data)
         await self.commit([event], synced=synced)
         return event.data
 
     async def commit(self, events: Sequence[Prepared], *, synced: bool) -> None:
-        """Commit events that end with an outcome. A cancellation that arrives meanwhile comes too late: the task's code
-        gets what was recorded, as it will after a restart. While the run is unwound, the cancellation is raised."""
+        """Commit events that end with an outcome.
+
+        A cancellation that arrives during the write is dropped: the task's code gets the recorded outcome, as it would
+        after a restart. While the run is being unwound, the cancellation is raised.
+        """
         try:
             await self.journal.write(events, synced=synced)
         except asyncio.CancelledError:
@@ -112,7 +115,10 @@ class RunContext:
     # -- matching steps with the journal
 
     def identify(self, name: str, key: str | None = None) -> str:
-        """What this call is known by: its name and number on its branch, or its name and the caller's key."""
+        """The identity of this call: its name and its number on the branch, or its name and the caller's key.
+
+        Raises `InvalidInput` on a thread other than the task's own.
+        """
         if get_ident() != self._thread:
             raise InvalidInput(
                 f"a step of run {self.row.run!r} was called from another thread",
@@ -124,38 +130,38 @@ class RunContext:
 
     @property
     def branch(self) -> Branch:
-        """The line of code that calls."""
+        """The branch that the calling code belongs to."""
         if self.plain:
             return self.trunk
         task = asyncio.current_task()
         return (self.branches.get(task) if task is not None else None) or BRANCH.get() or self.trunk
 
     def key_of(self, identity: str) -> str:
-        """The idempotency key of a step: the same in every attempt and process, another in every run."""
+        """The idempotency key of a step: the same in every attempt and process, different in every run and fork."""
         return blake2b(f"{self.history.root}/{identity}".encode(), digest_size=16).hexdigest()
 
     async def match_or_stop(self, identity: str) -> StepRecord | None:
-        """`match`; if the run was stopped here, stop."""
+        """The journaled record of the step, as from `match`. Stops the run if it was cancelled before this step."""
         record, stopped = self.match(identity)
         if stopped:
             await self.stop(working=False)
         return record
 
     def match(self, identity: str) -> tuple[StepRecord | None, bool]:
-        """What the journal knows of the step that the code has come to, and whether the run was stopped here. Raises
-        `StepsChanged` if the journal knows another step at this place."""
+        """The journaled record of the step that the code has reached, and whether the run was cancelled before it.
+        Raises `StepsChanged` if the journal has another step at this place."""
         if self.journal.broken is not None:
             raise self.journal.broken
         record = self.history.steps.get(identity)
         if record is None and not self._unmatched and self.history.cancelling is None:
-            return None, False  # a new step, and all recorded ones were matched
+            return None, False  # a new step, and all recorded steps were matched
         branch = branch_of(identity)
         left = self._unmatched.get(branch, {})
         ordered = branch is not None and branch not in self.history.overlapped
         expected = next(iter(left), identity) if ordered else identity
         if expected != identity and (record is None or identity in left):
             if expected.startswith("@undo") and not identity.startswith("@undo"):
-                return None, True  # cancelled here, and partly undone
+                return None, True  # the run was cancelled here and partly undone
             changed = StepsChanged(self.row.run, identity, self.unmatched_steps())
             self.journal.break_off(changed)
             raise changed
@@ -165,51 +171,51 @@ class RunContext:
         return record, record is None and self.history.cancelling is not None and not self.undoing
 
     def unmatched_steps(self) -> list[str]:
-        """Steps that the journal holds and the code did not come to. Undoing comes last."""
+        """Journaled steps that the code has not reached, except undo steps."""
         return [name for names in self._unmatched.values() for name in names if not name.startswith("@undo")]
 
     @property
     def replaying(self) -> bool:
-        """Whether the journal still knows what comes next on this branch."""
+        """Whether the journal holds steps that this branch has not reached yet."""
         return bool(self._unmatched.get(self.branch.path.rstrip("."), {}))
 
     # -- calling a step
 
     def call(self, step: Step[..., Any], key: str | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of a step in the task's code."""
+        """Call a step. Returns its result, or a coroutine if the step is async."""
         if step.kind is Kind.ASYNC and self.plain:
             raise InvalidInput(
                 f"the async step {step.name!r} was called in the plain task {self.task.name!r}",
-                hint="make the task async as well",
+                hint="make the task async too",
             )
         identity = self.identify(step.name, key)
         if step.takes_key:
             kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
         work = StepRunner(self, step, identity, args, kwargs, keyed=key is not None).execute()
-        # A plain step in an async task blocks its loop, as any plain function does.
+        # A plain step in an async task blocks the event loop, as any plain function does.
         return drive(work) if self.plain or step.kind is Kind.PLAIN else work
 
     def call_child(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of another task in the task's code: a run of its own, executed here."""
+        """Call another task as a child run that is executed in this process."""
         from ..waits.children import call_child
 
         return self.deliver(call_child(self, task, self.identify(f"@run {task.name}"), args, kwargs))
 
     def start_child(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """A child run for workers to take up."""
+        """Start a child run that a worker executes."""
         from ..waits.children import start_child
 
         return self.deliver(start_child(self, task, self.identify(f"@start {task.name}"), args, kwargs))
 
     def replayed(self, record: StepRecord) -> Any:
-        """The outcome of a step that has one."""
+        """Return the result of a finished step, or raise its error."""
         if record.state is State.FAILED and record.error is not None:
             raise error_from_data(record.error)
         return record.value
 
     def add_undoable(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
-        """A step is done: remember how to undo it, if it says how. `position`: of its outcome, from an earlier
-        execution."""
+        """Note that a finished step can be undone, if it declares an undo function. `position` is the position of its
+        outcome if an earlier execution recorded it."""
         if step.undo is not None:
             self._undoable_count += 1
             self.undoable.append((position or 2**62 + self._undoable_count, step, identity, value))
@@ -217,7 +223,7 @@ class RunContext:
     # -- waiting and ending
 
     def has_interrupts(self) -> bool:
-        """Whether there may be a reason not to continue, for `check_interrupts` to look at."""
+        """Whether `check_interrupts` may have something to do. Cheap, so that most steps can skip that call."""
         return (
             self.history.cancelling is not None
             or self.deadline is not None
@@ -227,24 +233,27 @@ class RunContext:
         )
 
     async def check_interrupts(self) -> None:
-        """Between steps: a run that is stopped or over its deadline begins nothing new."""
+        """Leave the task's code if the run must not begin another step: it was cancelled, suspended or interrupted.
+        Raises `DeadlineExceeded` if it is past its deadline."""
         if self.undoing:
             return
         if self.unwinding:
             raise RunInterrupted if self.plain else asyncio.CancelledError
         if self.suspensions and self.plain:
-            raise self.suspensions[-1]  # the task's code caught what should have unwound it
+            raise self.suspensions[-1]  # the task's code caught the exception: raise it again
         if self.suspended_in_plain_step:
             await self._hold()
         if self.history.cancelling is not None:
             await self.stop()
         if self.deadline is not None and self.now() >= self.deadline:
             raise DeadlineExceeded(
-                f"run {self.row.run!r} is past its deadline", hint="give it a longer one, or start it again"
+                f"run {self.row.run!r} is past its deadline",
+                hint="declare a longer deadline, or start a new run",
             )
 
     async def stop(self, *, working: bool = True) -> None:
-        """Do not continue. In an async task, a branch waits until all of them have come to a step."""
+        """Stop the run. A plain task is left at once. A branch of an async task waits here until all branches have
+        reached a step."""
         self.stopping = True
         if self.plain or is_driven():
             self._notify_supervisor()
@@ -252,7 +261,7 @@ class RunContext:
         await self._hold(working=working)
 
     async def _hold(self, *, working: bool = True) -> None:
-        """Wait to be unwound, inside a step or not."""
+        """Wait to be cancelled by the supervisor. `working`: the branch is counted in `active`."""
         self.active -= working
         self.held += 1
         self._notify_supervisor()
@@ -263,14 +272,17 @@ class RunContext:
             self.held -= 1
 
     async def wait_for(self, due: int | None, waiting: str, *, external: bool) -> None:
-        """Wait for a time, or for something to happen. A plain task is unwound. A branch of an async one waits here
-        while the others continue, and returns when there may be news; once all of them wait, all are unwound."""
+        """Wait until the time `due` or for an external event.
+
+        A plain task is suspended by `RunSuspended`. A branch of an async task waits here while other branches continue,
+        and returns when there may be news. When all branches wait, the supervisor suspends the run.
+        """
         await self.check_interrupts()
         suspension = RunSuspended(due, waiting, external)
         self.suspensions.append(suspension)
         if self.plain or self.readonly:
             raise suspension
-        if is_driven():  # a plain step in an async task: code in between may catch this, so it is kept
+        if is_driven():  # a plain step in an async task: the code around it may catch this, so set a flag too
             self.suspended_in_plain_step = True
             self._notify_supervisor()
             raise suspension
@@ -295,7 +307,8 @@ class RunContext:
             resolve(self.state_changed)
 
     async def pause_until(self, due: int, waiting: str) -> None:
-        """Wait for a time: in place if it is short."""
+        """Wait until the time `due`. A wait within the engine's patience keeps the thread; a longer one suspends the
+        run."""
         while due > self.now():
             if due - self.now() > self.engine.patience * 1e6 or self.readonly:
                 await self.wait_for(due, waiting, external=False)
@@ -308,7 +321,7 @@ class RunContext:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """A step is under way, as long as the block lasts."""
+        """Count the block as a step in progress."""
         self.active += 1
         self.activity += 1
         try:
@@ -319,18 +332,18 @@ class RunContext:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the task was unwound in order to wait, whatever its code made of that."""
+        """Whether the task was suspended, even if its code caught the exception."""
         return bool(self.suspensions) and (self.plain or self.suspended_in_plain_step or self.unwound)
 
     @property
     def all_waiting(self) -> bool:
-        """Whether every line of code waits for sure. One that awaits others, or anything else, looks like one that will
-        continue."""
+        """Whether all branches certainly wait. A branch that awaits another branch, or anything outside duramen, is
+        not counted: it may continue."""
         return self.suspended_in_plain_step or self.waiting > len(self.tasks)
 
     @property
     def waiting(self) -> int:
-        """How many lines of code wait."""
+        """How many branches wait."""
         return len(self.journal.waiters) + self.held
 
     @property

@@ -1,4 +1,4 @@
-"""What is done to a run from outside: signal, answer, settle, cancel, list, fork, replay."""
+"""Operations on a run from outside: signal, answer, settle, cancel, list, fork, replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunControl:
     async def _append_external(
         self, row: RunRow, kind: str, data: dict[str, Any], actor: str | None, key: str | None = None
     ) -> None:
-        """Append an event to the run's session, and let the run be taken up."""
+        """Append an event to the run's session and make the run due, in one transaction."""
         journal = self._journal
         owner = await journal.owner((await self._engine.opening(row)).subject)
         prepared = journal.prepare(Draft(kind, data, actor), owner)
@@ -41,30 +41,34 @@ class RunControl:
     async def _open(self, run: str) -> RunRow:
         row = await self._engine.row(run)
         if row.status != "open":
-            raise RunError(f"run {run!r} has ended ({row.status})", hint="only an open run can be reached")
+            raise RunError(f"run {run!r} has ended ({row.status})", hint="choose an open run")
         return row
 
     async def signal(self, run: str, name: str, payload: Any, actor: str | None, key: str | None) -> None:
-        """Send a signal. With a key, sending it again changes nothing."""
+        """Send a signal to an open run. Repeating a call with the same key changes nothing."""
         check_name("signal", name)
         row = await self._open(run)
         data = {"name": name} if payload is None else {"name": name, "payload": payload}
         await self._append_external(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
 
     async def answer(self, run: str, value: Any, question: str | None, actor: str | None) -> None:
-        """Answer the question that a run has asked: the first open one, or the one with that text or name."""
+        """Answer a question that a run has asked: the first open one, or the one with that text or step name."""
         row = await self._open(run)
         asked = (await self._engine.history(row)).open_asks()
         found = [one for one in asked if question in (None, one.step, one.details.get("question"))]
         if not found:
-            raise RunError(f"run {run!r} has no such open question", hint="look at it with dm.run_info(id)")
+            which = "open question" if question is None else f"open question {str(question)[:80]!r}"
+            raise RunError(f"run {run!r} has no {which}", hint="see its open questions with dm.run_info(id)")
         data = {"name": found[0].step, "payload": value}
         await self._append_external(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
 
     async def settle(self, run: str, verdict: Verdict, value: Any, step: str | None, actor: str | None) -> None:
-        """A person's word on a step in doubt."""
+        """Record a person's verdict on a step in doubt.
+
+        Raises `RunError` if a process executes the run, or if `step` does not select exactly one step in doubt.
+        """
         if verdict not in ("done", "retry", "abort"):
-            raise InvalidInput(f"{verdict!r} is not a verdict", hint='"done" (with a value), "retry" or "abort"')
+            raise InvalidInput(f"{verdict!r} is not a verdict", hint='use "done" (with a value), "retry" or "abort"')
         row = await self._open(run)
         record = await self._doubtful(row, step)
         recorded = {"done": "happened", "retry": "retry", "abort": "abort"}[verdict]
@@ -76,17 +80,21 @@ class RunControl:
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
         if has_live_owner(lease, self._engine.now()):
-            raise RunError(f"run {row.run!r} is being executed now", hint="settle it when no process executes it")
+            raise RunError(f"a process executes run {row.run!r} now", hint="settle it when no process executes it")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
         if len(found) != 1:
-            names = ", ".join(one.step for one in doubt) or "none"
+            if not doubt:
+                raise RunError(f"run {row.run!r} has no step in doubt", hint="see its steps with dm.run_info(id)")
+            names = ", ".join(one.step for one in doubt)
             raise RunError(f"run {row.run!r} has these steps in doubt: {names}", hint="name the step to settle")
         return found[0]
 
     async def cancel(self, run: str, reason: str | None, actor: str | None) -> None:
-        """Ask a run to stop at its next step and to undo what it declared. Without anything to undo, a run that no process
-        executes ends at once."""
+        """Ask a run to stop at its next step and to undo its steps. A run that has ended is left unchanged.
+
+        A run with nothing to undo ends at once if no process executes it.
+        """
         row = await self._engine.row(run)
         if row.status != "open":
             return
@@ -98,7 +106,7 @@ class RunControl:
             await self._journal.store.release(self._journal.workspace, row.session, lease.fence)
 
     async def _end_cancelled(self, row: RunRow, lease: LeaseRow, reason: str | None) -> bool:
-        """End the run here, unless its task has to know, because there may be something to undo."""
+        """End the run, unless it may have steps to undo. Returns whether the run ended."""
         journal, now = self._journal, self._engine.now()
         history = await self._engine.history(row)
         waits = ("@sleep", "@ask", "@signal")
@@ -114,31 +122,34 @@ class RunControl:
         )
         return True
 
-    # -- looking
+    # -- reading
 
     async def runs(self, query: RunQuery) -> list[RunInfo]:
-        """Runs, newest first."""
+        """The runs that match the query, newest first."""
         now = self._engine.now()
         rows = await self._journal.store.runs(self._journal.workspace, query)
         return [info_of(row, lease, now) for row, lease in rows]
 
     async def info(self, run: str, at: int | None = None) -> RunInfo:
-        """A run with its steps; as it stood at a position, if one is given."""
+        """A run with its steps; with `at`, the steps as of that position."""
         row = await self._engine.row(run)
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
         history = await self._engine.history(row, at)
         return info_of(row, lease, self._engine.now(), history)
 
-    # -- the time machine
+    # -- forks and replays
 
     async def fork(self, run: str, new: str, at: int | None) -> RunRow:
-        """A new run that shares another's events up to a position and continues from there; the other is untouched."""
+        """Create a run that shares another's events up to position `at` and continues from there. The other run is
+        not changed. Without `at`, the fork begins just before the other run's end."""
         row = await self._engine.row(check_name("run", run))
         check_name("run", new)
         start = await self._engine.origin(row)
         at = await self._last_step(row) if at is None else at
         if at < start:
-            raise InvalidInput(f"run {run!r} begins at position {start}, after {at}", hint="fork it at a later event")
+            raise InvalidInput(
+                f"cannot fork run {run!r} at position {at}: it begins at {start}", hint="choose a later position"
+            )
         try:
             await self._journal.fork(row.session, new, at)
         except SessionExists:
@@ -155,13 +166,16 @@ class RunControl:
         return forked
 
     async def _last_step(self, row: RunRow) -> int:
-        """The position before the run's end: a fork of a run that failed tries its last part again."""
+        """The last position before the run's end, so that the fork of a failed run repeats its last part."""
         history = await self._engine.history(row)
         return history.position if history.ended is None else history.ended.position - 1
 
     async def replay(self, run: str, task: Task[..., Any] | None, at: int | None) -> Any:
-        """Call the task again with every outcome from the journal and nothing else: no step acts, nothing is written.
-        Its result; raises what it failed with, or `StepsChanged` where the code comes to something new."""
+        """Call the task again with the journaled outcomes. No step is executed and nothing is written.
+
+        Returns the task's result or raises its error. Raises `StepsChanged` if the code reaches a step that the journal
+        does not hold, and `RunError` if the run has no result.
+        """
         row = await self._engine.row(run)
         history = await self._engine.history(row, at)
         chosen = task or known_task(row.task, row.version)
@@ -173,4 +187,4 @@ class RunControl:
             return await invoke(context, given.get("args", ()), given.get("kwargs", {}))
         except (RunSuspended, RunStopped) as stopped:
             why = f"waits for {stopped}" if isinstance(stopped, RunSuspended) else "was cancelled"
-            raise RunError(f"run {run!r} has no result: it {why}", hint="it has not ended") from None
+            raise RunError(f"run {run!r} has no result: it {why}", hint="replay a run that has ended") from None

@@ -1,4 +1,4 @@
-"""Runs as people see them, and how their rows change."""
+"""The public view of a run, and the changes to its row."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class RunStatus(enum.StrEnum):
     """The status of a run."""
 
     QUEUED = "queued"
-    """It was not taken up yet."""
+    """No process has executed it yet."""
     RUNNING = "running"
     """A process executes it now."""
     CRASHED = "crashed"
-    """The process that executed it has ended; it continues when it is resumed or a worker takes it up."""
+    """The process that executed it has ended. It continues when it is resumed or a worker claims it."""
     SLEEPING = "sleeping"
     """It waits for a time."""
     WAITING = "waiting"
@@ -34,8 +34,11 @@ class RunStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as the catalog has it. `waiting` says what for; `wake` when it continues by itself; `steps`, `in_doubt` and
-    `input` are filled by `dm.run_info`."""
+    """A run and its status.
+
+    `waiting` says what the run waits for, `wake` when it continues by itself. `steps`, `in_doubt` and `input` are
+    filled by `dm.run_info` only.
+    """
 
     id: str
     session: str
@@ -59,7 +62,7 @@ class RunInfo:
 
 
 def info_of(row: RunRow, lease: LeaseRow | None, now: int, history: History | None = None) -> RunInfo:
-    """A run's row as people see it."""
+    """The public view of a run's row. With a history, `steps`, `in_doubt` and `input` are filled."""
     held = has_live_owner(lease, now)
     status = status_of(row, held, now)
     steps = [] if history is None else list(history.steps.values())
@@ -104,16 +107,16 @@ def _time_or_none(micros: int | None) -> dt.datetime | None:
     return None if micros is None else moment(micros)
 
 
-# -- changes of the row, each in the transaction of the event that it comes from
+# -- changes to the row, each in the transaction that appends the event
 
 
 def created(row: RunRow) -> RunChange:
-    """A new run; one that is there stays as it is."""
+    """Insert a run, unless it exists."""
     return RunChange(row.run, lambda before: row if before is None else None)
 
 
 def nudged(run: str, now: int) -> RunChange:
-    """Something happened that the run should look at."""
+    """Make an open run due, because there is an event that it has not seen."""
 
     def change(row: RunRow | None) -> RunRow | None:
         if row is None or row.status != "open":
@@ -125,7 +128,7 @@ def nudged(run: str, now: int) -> RunChange:
 
 
 def parked(run: str, due: int | None, waiting: str, seen: int, now: int) -> RunChange:
-    """The run waits; not for long, if something happened that its owner has not seen."""
+    """Let the run wait until `due`. It stays due now if there are events that its owner has not seen."""
 
     def change(row: RunRow | None) -> RunRow | None:
         if row is None:
@@ -137,7 +140,7 @@ def parked(run: str, due: int | None, waiting: str, seen: int, now: int) -> RunC
 
 
 def ended(run: str, status: str, now: int) -> RunChange:
-    """The run is over."""
+    """Set the final status of the run."""
     return _always(run, lambda row: row._replace(status=status, wake=None, waiting=None, ended=now, updated=now))
 
 

@@ -1,8 +1,8 @@
-"""The events of a run, as the owner of its lease writes them.
+"""Writes the events of a run for the owner of its lease.
 
-An intent is synced before its step acts. An outcome is committed before the task's code gets the value, without a sync
-of its own: the sync of the next intent makes it safe from a power cut, or the heartbeat's within 50 ms. Nothing that
-was recorded waits in memory while the task's code runs.
+An intent is synced before the step is called. An outcome is committed before the task's code gets the value, but not
+synced by itself: the next intent's sync, or the heartbeat within 50 ms, protects it from a power cut. No recorded
+event waits in memory while the task's code runs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...runtime import drive, is_driven
 from .history import History
 
 EXTERNAL_EVENTS = frozenset({"signal.sent", "run.cancelling", "step.settled"})
-"""Events that others than the owner write into a run."""
+"""Events in a run's session that are not written by the owner of its lease."""
 
 
 class RunJournal:
-    """Writes the events of one run under its fence, and takes in what others wrote in between. Without a fence nothing
-    can be written."""
+    """Writes the events of one run under its fence, and reads the external events that arrive in between. Without a
+    fence, every write raises `StepsChanged`."""
 
     def __init__(self, journal: Journal, row: RunRow, history: History, fence: int | None, owner: Owner) -> None:
         self._journal = journal
@@ -38,41 +38,41 @@ class RunJournal:
         self.fence = fence
         self.owner = owner
         self.position = history.position
-        """The last position of the session that is known here."""
+        """The last known position of the session."""
         self.nudges = row.nudges
-        """How many external events were taken in: a run is not put to sleep over one that it has not seen."""
+        """How many external events were read. A run must not be suspended before it has seen all of them."""
         self.broken: BaseException | None = None
         """Why nothing more can be written in this execution."""
         self.waiters: list[asyncio.Future[None]] = []
         """Branches that wait for an external event."""
         self.unsynced_since: float | None = None
-        """When the first outcome was committed that a power cut could still remove."""
+        """When the oldest outcome that is not synced yet was committed; None if all are synced."""
         self._mutex = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: list[_QueuedWrite] = []
         self._writer: asyncio.Task[None] | None = None
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Branches of an async task on this loop write through one queue from now on."""
+        """Write through one queue on this event loop from now on. Branches of an async task share it."""
         self._loop = loop
 
     def break_off(self, error: BaseException) -> None:
-        """Let this execution write nothing more. The first reason counts."""
+        """Make every later write of this execution raise `error`. The first call wins."""
         self.broken = self.broken or error
 
     def encode(self, kind: str, data: dict[str, Any], cause: int | None = None) -> Prepared:
-        """An event of this run; its `data` is what reading will give back."""
+        """Encode an event of this run. Its `data` is what a later read returns."""
         return self._journal.prepare(Draft(kind, data, cause=cause), self.owner)
 
     async def write(self, events: Sequence[Prepared], *, synced: bool, within: Transaction | None = None) -> None:
-        """Commit events, in one append; with `synced`, a power cut cannot remove them on return. `within`: as part of
-        that transaction.
+        """Commit events in one append. With `synced`, they survive a power cut once this returns. With `within`, they
+        become part of that transaction.
 
-        Branches of an async task that write at the same time share an append. A cancellation that arrives meanwhile is
-        raised after the events are stored: they are neither lost nor stored twice.
+        Branches of an async task that write at the same time share an append. A cancellation that arrives during the
+        write is raised after the events are stored, so they are neither lost nor stored twice.
         """
         if self._loop is None or is_driven():
-            # A plain function in an async task blocks the loop, so that it cannot wait for its turn in the queue.
+            # A plain function in an async task blocks the loop, so the queue would never be served.
             await self._append(events, synced=synced, within=within)
             return
         queued = self._enqueue(events, synced)
@@ -89,7 +89,7 @@ class RunJournal:
             raise cancelled
 
     def write_soon(self, event: Prepared) -> None:
-        """Commit an event: at once, or on the event loop as soon as it is free, before anything that is written later.
+        """Commit an event at once, or on the event loop as soon as it is free. It is stored before any later write.
         Can be called from any thread."""
         if self._loop is not None and not is_driven() and _running_loop() is self._loop:
             self._enqueue([event], False)
@@ -97,7 +97,7 @@ class RunJournal:
             drive(self._append([event], synced=False))
 
     async def write_last(self, event: Prepared, *, changes: Sequence[RunChange], key: str | None = None) -> None:
-        """Commit and sync the last event of this execution, change the run's row and give the lease back, in one
+        """Commit and sync the last event of this execution, change the run's row and release the lease, in one
         transaction."""
         await self._append([event], synced=True, key=key, changes=changes, release=True)
 
@@ -105,7 +105,7 @@ class RunJournal:
         queued = _QueuedWrite(events, synced)
         self._queue.append(queued)
         if self._writer is None:
-            # A context of its own: this task is not a branch of the run.
+            # The empty context keeps this task from being counted as a branch of the run.
             self._writer = asyncio.Task(self._write_queued(), loop=self._loop, context=Context())
         return queued
 
@@ -117,7 +117,7 @@ class RunJournal:
                 error: BaseException | None = None
                 try:
                     await self._append(events, synced=any(queued.synced for queued in batch))
-                except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
+                except BaseException as raised:  # noqa: BLE001 - raised in each waiting branch
                     error = raised
                 for queued in batch:
                     queued.finish(error)
@@ -140,7 +140,7 @@ class RunJournal:
             raise StepsChanged(self._row.run, "something new", ["its end"])
         since = self.unsynced_since
         if synced and within is None:
-            self.unsynced_since = None  # before the append: what is committed after it is not covered
+            self.unsynced_since = None  # reset before the append, whose sync does not cover later commits
         try:
             done = await self._journal.append_prepared(
                 self._row.session,
@@ -154,25 +154,25 @@ class RunJournal:
                 synced=synced,
             )
         except SubjectGone as error:
-            self.broken = RunError(f"the subject of run {self._row.run!r} was erased", hint="start a new run")
+            self.broken = RunError(f"the subject of run {self._row.run!r} has been erased", hint="start a new run")
             raise self.broken from error
         except BaseException as error:
             self.unsynced_since = since
-            self.broken = error  # whether it was stored is open: the journal knows, this execution does not
+            self.broken = error  # the event may be stored or not, so this execution cannot continue
             raise
         if not synced and self.unsynced_since is None:
             self.unsynced_since = monotonic()
-        if done.repeated:  # another owner wrote this run's end
+        if done.repeated:  # another owner has ended this run
             self.broken = LeaseLost(self._row.session, self.fence, None)
             raise self.broken
         first, last = done.records[0].position, done.records[-1].position
-        with self._mutex:  # a step that ran out of time may still write from its own thread
+        with self._mutex:  # a step that timed out may still write from its own thread
             before, self.position = self.position, max(self.position, last)
         if first > before + 1:
             await self._read_external(before + 1, first - 1)
 
     async def _read_external(self, start: int, stop: int) -> None:
-        """Take in what others wrote meanwhile: signals, a cancellation."""
+        """Read external events, such as signals or a cancellation, and wake the branches that wait for them."""
         for event in await self._journal.reader.events(self._row.session, start, stop, None):
             if event.type in EXTERNAL_EVENTS:
                 position = self._history.position
@@ -184,7 +184,7 @@ class RunJournal:
 
 
 class _QueuedWrite:
-    """Events of one branch that wait for their turn."""
+    """Events of one branch in the write queue."""
 
     __slots__ = ("error", "events", "finished", "synced", "waiter")
 
@@ -202,7 +202,7 @@ class _QueuedWrite:
 
 
 def resolve(future: asyncio.Future[None]) -> None:
-    """Wake what waits for it."""
+    """Resolve a future, unless it is done."""
     if not future.done():
         future.set_result(None)
 

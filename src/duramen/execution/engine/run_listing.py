@@ -1,4 +1,4 @@
-"""Lists of runs: by a filter, page by page, and what is open in the runs of some sessions."""
+"""Lists runs by filter, and the open questions and steps in doubt of sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ async def list_runs(
     parent: str | None = None,
     session: str | None = None,
 ) -> list[RunInfo]:
-    """Runs, newest first. The store knows only "open" and how runs ended, so pages are read until enough fit."""
+    """The runs that match the filter, newest first. The store holds only "open" and the final statuses, so this reads
+    pages until enough runs match."""
     statuses = _statuses(status)
     stored = None if statuses is None else tuple({"open" if one in _OPEN else one.value for one in statuses})
     found: list[RunInfo] = []
@@ -47,8 +48,10 @@ async def list_runs(
 
 
 async def open_work(engine: Engine, control: RunControl, sessions: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What the open runs of some sessions wait for, and which of their steps are in doubt, in words. A question about
-    a person is not repeated, so that erasing the person reaches it."""
+    """What the open runs of some sessions wait for, and which of their steps are in doubt, in words.
+
+    The question of a run with a subject is left out: a copy would survive the erasure of the subject.
+    """
     questions: list[str] = []
     doubt: list[str] = []
     for session in sessions:
@@ -67,4 +70,4 @@ def _statuses(wanted: str | Iterable[str] | None) -> set[RunStatus] | None:
     try:
         return {RunStatus(one) for one in ([wanted] if isinstance(wanted, str) else wanted)}
     except ValueError as error:
-        raise InvalidInput(f"{error}", hint=f"one of {', '.join(RunStatus)}") from error
+        raise InvalidInput(f"{error}", hint=f"use one of {', '.join(RunStatus)}") from error

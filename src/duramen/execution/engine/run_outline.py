@@ -1,4 +1,4 @@
-"""The outline of a run that succeeded: its steps in their order, as others can follow them."""
+"""The outline of a successful run: its steps in order, as input for a procedure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .engine import Engine
 from .history import State, StepRecord
 
 _SHOWN = 80
-"""Characters of an argument or a question that are shown."""
+"""The largest number of characters shown of an argument or a question."""
 
 
 class RunOutline(NamedTuple):
-    """A run as others can follow it. `ended` is where its last event lies, as ``"session#position"``."""
+    """The outline of a run. `ended` is the address of its last event, as ``"session#position"``."""
 
     run: str
     task: str
@@ -30,16 +30,16 @@ class RunOutline(NamedTuple):
 
 
 async def outline_run(engine: Engine, run: str) -> RunOutline:
-    """What a run did. Raises `RunError` if it did not succeed, or if nothing of it is left."""
+    """The outline of a run. Raises `RunError` if it did not succeed, has no steps or was erased."""
     row = await engine.row(run)
     if row.status != "done":
-        raise RunError(f"run {run!r} has not succeeded: it is {row.status}", hint="distill a run whose status is done")
+        raise RunError(f"run {run!r} has not succeeded: it is {row.status}", hint="choose a run whose status is done")
     history = await engine.history(row)
     if history.erased or history.ended is None:
-        raise RunError(f"what run {run!r} did was erased", hint="distill another run of the task")
+        raise RunError(f"the events of run {run!r} have been erased", hint="choose another run of the task")
     steps = step_descriptions(history.steps.values())
     if not steps:
-        raise RunError(f"run {run!r} has no steps to follow", hint="decorate what it does with @duramen.step")
+        raise RunError(f"run {run!r} has no steps", hint="decorate the functions that it calls with @duramen.step")
     task = known_task(row.task, row.version)
     doc = (inspect.getdoc(task.function) or "") if task is not None else ""
     title = doc.splitlines()[0].strip().rstrip(".")[:200] if doc.strip() else _words(row.task)
@@ -48,14 +48,14 @@ async def outline_run(engine: Engine, run: str) -> RunOutline:
 
 
 def step_descriptions(steps: Iterable[StepRecord]) -> tuple[str, ...]:
-    """The steps that were done, in the order in which they began; the same several times in a row are one."""
+    """The steps that are done, in the order in which they began. Equal neighbours become one line with a count."""
     described = [text for one in steps if one.state is State.DONE and (text := _described(one)) is not None]
     counted = [(text, len(list(same))) for text, same in groupby(described)]
     return tuple(text if count == 1 else f"{text} \u00d7{count}" for text, count in counted)
 
 
 def _described(step: StepRecord) -> str | None:
-    """A step in words; None for what is of no use to others."""
+    """A step in words; None for a step that has no place in a procedure."""
     if not step.step.startswith("@"):
         return _words(re.split("[#:]", step.step, maxsplit=1)[0])
     kind, _, what = step.step[1:].rpartition("#")[0].partition(" ")
@@ -71,7 +71,7 @@ def _words(name: str) -> str:
 
 
 def _call(task: str, given: Mapping[str, Any]) -> str:
-    """The call of a task with its plain arguments; others are only hinted at."""
+    """The call of a task with its plain arguments. Other arguments are shown as "…"."""
     args = [_argument(value) for value in given.get("args") or ()]
     named = [f"{name}={_argument(value)}" for name, value in (given.get("kwargs") or {}).items()]
     return f"{task}({_clipped(', '.join([*args, *named]), 4 * _SHOWN)})"

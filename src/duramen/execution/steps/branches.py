@@ -1,4 +1,4 @@
-"""Concurrent branches of a task's code: each counts its own steps, so that they are matched whichever is quicker."""
+"""Concurrent branches of a task's code. Each branch numbers its own steps, so timing does not affect the numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..waits.current_run import BRANCH, RUN, STEP
 
 
 class Branch:
-    """One line of a task's code: the task itself, or a coroutine that it runs concurrently. Steps are counted along it, so
-    that they are known again however quickly the others are."""
+    """The main code of a task, or a coroutine that it runs concurrently. Steps are numbered per branch, so that they
+    get the same numbers after a restart."""
 
     __slots__ = ("branches", "counts", "path")
 
@@ -23,27 +23,27 @@ class Branch:
         self.branches = 0
 
     def number(self, name: str) -> str:
-        """The number of the next call of a step."""
+        """The number of the next call of the step `name`, with the path of this branch."""
         count = self.counts[name] = self.counts.get(name, 0) + 1
         return f"{self.path}{count}"
 
     def fork(self) -> Branch:
-        """A new branch of this one."""
+        """Create the next sub-branch."""
         self.branches += 1
         return Branch(f"{self.path}{self.branches}.")
 
 
 def branch_of(identity: str) -> str | None:
-    """The path of the line that a step was called on; None if it has a key of its own."""
+    """The path of the branch that called a step; None if the step was called with a key."""
     if ":" in identity.partition("#")[0] and not identity.startswith("@"):
-        return None  # name:key; the key may look like anything
+        return None  # name:key, where the key may contain # and dots
     _, counted, number = identity.rpartition("#")
     return number.rpartition(".")[0] if counted else None
 
 
 def count_branches(loop: asyncio.AbstractEventLoop) -> None:
-    """Let every coroutine that a run's code starts concurrently have a branch of its own, numbered in the order in
-    which they are started. Other tasks of the loop are made as before."""
+    """Install a task factory that gives every asyncio task of a run its own branch, numbered in start order. Other
+    tasks on the loop are created as before."""
     before = loop.get_task_factory()
     if getattr(before, "counts_branches", False):
         return
@@ -55,7 +55,8 @@ def count_branches(loop: asyncio.AbstractEventLoop) -> None:
             _refuse_sets()
             branch = run.branch.fork()
             if options.get("context") is None:
-                # For a task that begins before it is made. A context that was given may be shared with other tasks.
+                # An eager task runs before the factory returns it, so it finds its branch in the context. A context
+                # that the caller passed may be shared with other tasks and is left unchanged.
                 options["context"] = copy_context()
                 options["context"].run(BRANCH.set, branch)
         task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)
@@ -70,12 +71,12 @@ def count_branches(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _refuse_sets() -> None:
-    """`asyncio.as_completed` starts coroutines in the order of a set, which is another one each time."""
+    """Refuse `asyncio.as_completed` with coroutines: it starts them in the order of a set, which varies."""
     frame = sys._getframe(2)
     for _ in range(6):
         if frame.f_code.co_name in _UNORDERED and frame.f_globals.get("__name__") == "asyncio.tasks":
             raise InvalidInput(
-                "asyncio.as_completed would start the branches of a run in no order",
+                "asyncio.as_completed() would start the branches of a run in random order",
                 hint="start them yourself: as_completed([asyncio.create_task(one) for one in coroutines])",
             )
         if frame.f_back is None:

@@ -1,4 +1,4 @@
-"""What users declare: tasks, steps, and what happens to a step that may have happened."""
+"""Tasks and steps as users declare them, with retries and the handling of steps in doubt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ Doubt = Literal["rerun", "ask", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a step is tried, and how long to wait in between: `first` seconds, then `factor` times more each time
-    up to `most`, give or take the `jitter` part of it. Only errors of the classes in `on` are retried."""
+    """How often a failing step is tried, and how long to wait between attempts.
+
+    attempts    attempts in total, including the first
+    first       seconds to wait after the first attempt
+    factor      multiplies the wait after each further attempt
+    most        longest wait in seconds
+    jitter      random part of the wait: 0.2 varies it by up to 20 % in both directions
+    on          only errors of these classes are retried
+    """
 
     attempts: int = 3
     first: float = 1.0
@@ -35,32 +42,36 @@ class Retry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.attempts, int) or self.attempts < 1:
-            raise InvalidInput(f"{self.attempts!r} cannot be `attempts`", hint="give a whole number from 1")
+            raise InvalidInput(f"`attempts` cannot be {self.attempts!r}", hint="give a whole number of at least 1")
         if min(self.first, self.factor, self.most, self.jitter) < 0 or self.jitter > 1:
-            raise InvalidInput("a retry cannot wait a negative time", hint="give numbers from 0; jitter at most 1")
+            raise InvalidInput(
+                "Retry() got a negative number or a `jitter` above 1",
+                hint="give numbers of at least 0, and a `jitter` between 0 and 1",
+            )
 
     def pause(self, attempt: int, chance: float) -> float:
-        """Seconds to wait after a failed attempt; `chance` lies between 0 and 1."""
+        """Seconds to wait after attempt number `attempt`. `chance` is a random number between 0 and 1."""
         pause = min(self.most, self.first * self.factor ** min(attempt - 1, 64))
         return pause * (1 + self.jitter * (2 * chance - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A check's answer: the step happened, and this is its result."""
+    """Returned by a check: the step happened, and `value` is its result."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class CannotTell:
-    """A check's answer: a person has to find out."""
+    """Returned by a check that cannot determine whether the step happened. A person has to decide."""
 
     reason: str = "its check cannot tell"
 
 
 class RateLimited(Exception):
-    """Raise it in a step: the far side wants to be left alone for so many seconds. It does not count as an attempt."""
+    """Raise this in a step when the remote service asks to wait. The step is called again after `retry_after` seconds.
+    This does not count as an attempt."""
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"rate limited; try again in {retry_after:g} s")
@@ -68,7 +79,7 @@ class RateLimited(Exception):
 
 
 class Kind(enum.Enum):
-    """How a function is called."""
+    """Whether a function is plain or async."""
 
     PLAIN = "plain"
     ASYNC = "async"
@@ -76,24 +87,25 @@ class Kind(enum.Enum):
 
 def _plain_name(what: str, name: str) -> str:
     if set("#@:") & set(check_name(what, name)):
-        raise InvalidInput(f"{name!r} cannot be the {what}", hint="leave out #, @ and :")
+        raise InvalidInput(f"the {what} name {name!r} contains #, @ or :", hint="choose a name without them")
     return name
 
 
 def kind_of(function: Any, what: str) -> Kind:
-    """Whether a function is plain or async; others are refused."""
+    """Whether a function is plain or async. Raises `InvalidInput` for classes, generators and other objects."""
     if not callable(function) or inspect.isclass(function):
         raise InvalidInput(f"{function!r} cannot be a {what}", hint="decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidInput(
             f"the generator {function.__name__!r} cannot be a {what}",
-            hint="return the whole result, and stream with duramen.emit(chunk) inside a step",
+            hint="return the whole result, and call duramen.emit(chunk) inside a step to stream parts of it",
         )
     return Kind.ASYNC if inspect.iscoroutinefunction(function) else Kind.PLAIN
 
 
 class Step(Generic[P, R]):
-    """A function whose call inside a run is journaled: intent before, outcome after. Outside it just runs."""
+    """A function whose calls inside a run are journaled: the intent before the call, the outcome after it. Outside a
+    run it is an ordinary function."""
 
     def __init__(
         self,
@@ -111,7 +123,7 @@ class Step(Generic[P, R]):
         self.function = function
         self.name = _plain_name("step", name or function.__name__)
         self.check = check
-        self.undo: Step[..., Any] | None = _undoing(undo, self.name)
+        self.undo: Step[..., Any] | None = _as_undo_step(undo, self.name)
         self.irreversible = irreversible
         self.timeout = timeout
         self.retry = Retry(attempts=retry) if isinstance(retry, int) else retry
@@ -119,27 +131,27 @@ class Step(Generic[P, R]):
         self.takes_key = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
         self.costly = irreversible or self.in_doubt != "rerun"
-        """Doubt about it would cost a person's time, so that its outcome is synced at once."""
-        self._refuse_nonsense()
+        """Doubt about this step would need a person, so its outcome is synced at once."""
+        self._check_options()
         update_wrapper(self, function)
 
-    def _refuse_nonsense(self) -> None:
+    def _check_options(self) -> None:
         if self.in_doubt not in ("rerun", "ask", "fail"):
-            raise InvalidInput(f"{self.in_doubt!r} cannot be `in_doubt`", hint='"rerun", "ask" or "fail"')
+            raise InvalidInput(f"`in_doubt` cannot be {self.in_doubt!r}", hint='use "rerun", "ask" or "fail"')
         if self.timeout is not None and not self.timeout > 0:
-            raise InvalidInput(f"{self.timeout!r} cannot be `timeout`", hint="give seconds above 0")
+            raise InvalidInput(f"`timeout` cannot be {self.timeout!r}", hint="give a number of seconds above 0")
         for what, function in (("check", self.check), ("undo", self.undo)):
             if function is not None and not callable(function):
-                raise InvalidInput(f"{function!r} cannot be `{what}`", hint="give a function")
+                raise InvalidInput(f"`{what}` cannot be {function!r}", hint="give a function")
             if function is not None and self.kind is Kind.PLAIN and _is_async(function):
                 raise InvalidInput(
                     f"the plain step {self.name!r} has an async {what}", hint="make both plain, or both async"
                 )
         if self.irreversible and self.check is None and not self.takes_key:
             raise InvalidInput(
-                f"the irreversible step {self.name!r} has neither a key nor a check: after a crash nothing could "
-                "tell whether it happened",
-                hint="take `*, key` and hand it to the far side, or declare check=",
+                f"the irreversible step {self.name!r} has neither a key nor a check, so after a crash duramen could "
+                "not determine whether it happened",
+                hint="add the parameter `*, key` and send it to the service as idempotency key, or declare check=",
             )
 
     @overload
@@ -155,10 +167,11 @@ class Step(Generic[P, R]):
             if self.takes_key and "key" not in kwargs:
                 kwargs["key"] = new_step_key()
             return self.function(*args, **kwargs)
-        return run.call(self, kwargs.get("key") if self.takes_key else None, args, kwargs)  # type: ignore[no-any-return]
+        key = kwargs.get("key") if self.takes_key else None
+        return run.call(self, key, args, kwargs)  # type: ignore[no-any-return]
 
     def keyed(self, key: str) -> Callable[..., R]:
-        """This step under a key of the caller's, such as a tool-call id: it is known by that instead of by counting."""
+        """This step, identified by the caller's key (such as a tool-call id) instead of by its number."""
         check_name("step key", key)
 
         def call(*args: Any, **kwargs: Any) -> R:
@@ -172,15 +185,15 @@ class Step(Generic[P, R]):
         return call
 
 
-def _undoing(undo: Callable[..., Any] | None, name: str) -> Step[..., Any] | None:
-    """The step that undoes another."""
+def _as_undo_step(undo: Callable[..., Any] | None, name: str) -> Step[..., Any] | None:
+    """The undo function of a step, as a step."""
     if undo is None or isinstance(undo, Step):
         return undo
     return Step(undo, name=f"undo {name[:400]}")
 
 
 def new_step_key() -> str:
-    """A key for a step outside a run, where nothing is repeated."""
+    """A random key for a step that is called outside a run."""
     import uuid
 
     return uuid.uuid4().hex
@@ -191,7 +204,8 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 class Task(Generic[P, R]):
-    """A function that can be run durably. Called inside a run it is a child run; outside it just runs."""
+    """A function that can be run durably. Calling it inside a run starts a child run; outside a run it is an ordinary
+    function."""
 
     def __init__(
         self,
@@ -206,7 +220,7 @@ class Task(Generic[P, R]):
         self.name = _plain_name("task", name or function.__name__)
         self.version = None if version is None else check_name("version", str(version))
         if deadline is not None and not deadline > 0:
-            raise InvalidInput(f"{deadline!r} cannot be `deadline`", hint="give seconds above 0")
+            raise InvalidInput(f"`deadline` cannot be {deadline!r}", hint="give a number of seconds above 0")
         self.deadline = deadline
         self.code = code_hash(function)
         update_wrapper(self, function)
@@ -219,10 +233,12 @@ class Task(Generic[P, R]):
         return run.call_child(self, args, kwargs)  # type: ignore[no-any-return]
 
     def start(self, *args: Any, **kwargs: Any) -> Any:
-        """Inside a run: start a child run for workers to take up; returns a handle with `result()`."""
+        """Start a child run that a worker executes. Returns a handle with `id` and `result()`. Only inside a run."""
         run = current()
         if run is None:
-            raise InvalidInput(f"{self.name!r}.start is for use inside a run", hint="outside, use dm.start(task, …)")
+            raise InvalidInput(
+                f"{self.name}.start() was called outside a run", hint="use dm.start(task, …) outside a run"
+            )
         return run.start_child(self, args, kwargs)
 
 
@@ -230,12 +246,12 @@ _known: dict[tuple[str, str | None], Task[Any, Any]] = {}
 
 
 def known_task(name: str, version: str | None) -> Task[Any, Any] | None:
-    """The task of that name and version that was last declared in this process."""
+    """The task with that name and version that was declared last in this process; None if there is none."""
     return _known.get((name, version))
 
 
 def known_versions(name: str) -> list[str | None]:
-    """The versions of a task that are declared in this process."""
+    """The declared versions of a task in this process."""
     return [version for known, version in _known if known == name]
 
 
@@ -255,13 +271,16 @@ def step(
 def step(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a step.
 
-    check           after a crash: asks the far side whether it happened. Gets the step's arguments (and `key`, if it
-                    takes one); returns None (it did not), the result, `Happened(result)` or `CannotTell()`
-    in_doubt        without a check: "rerun" under the same key (the default), "ask" a person, or "fail"
-    irreversible    must not be repeated on a guess: needs a key or a check; without a check a person is asked
-    retry           how failures are tried again: `Retry(…)`, or a number of attempts
-    timeout         seconds that one attempt may take; what happened then is in doubt, and settled like after a crash
-    undo            called with the step's result if the run fails or is cancelled later, in reverse order
+    name            the name under which calls are journaled (default: the function's name)
+    check           a function that finds out after a crash whether the step happened. It gets the step's arguments,
+                    and `key` if it takes one. It returns None if the step did not happen; otherwise the result,
+                    `Happened(result)` or `CannotTell()`
+    in_doubt        what to do without a check: "rerun" with the same key (the default), "ask" a person, or "fail"
+    irreversible    the step must not be repeated by accident. It needs a key or a check; without a check, a person
+                    is asked
+    retry           how failures are retried: `Retry(…)`, or a number of attempts
+    timeout         seconds that one attempt may take. After a timeout the step is in doubt, as after a crash
+    undo            called with the step's result if the run later fails or is cancelled; the last step first
     """
     return Step(function, **options) if function is not None else lambda real: Step(real, **options)
 
@@ -275,7 +294,7 @@ def task(
 def task(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a task.
 
-    name        what runs of it are stored under (the function's name)
+    name        the name under which runs are stored (default: the function's name)
     version     a run continues only with the version that it was started with
     deadline    seconds after which a run fails
     """
@@ -283,7 +302,7 @@ def task(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
 
 
 def code_hash(function: Callable[..., Any]) -> str:
-    """A fingerprint of what a function does: comments and line numbers do not count."""
+    """A fingerprint of a function's bytecode. Comments and line numbers do not change it."""
     code = getattr(function, "__code__", None)
     digest = blake2b(digest_size=8)
     if isinstance(code, CodeType):
@@ -298,10 +317,10 @@ def _feed(digest: Any, code: CodeType) -> None:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             _feed(digest, constant)
-        elif not isinstance(constant, frozenset):  # its order differs from process to process
+        elif not isinstance(constant, frozenset):  # the order of a set differs between processes
             digest.update(repr(constant).encode(errors="replace"))
 
 
 def same_code(recorded: str | None, now: str) -> bool:
-    """Whether two fingerprints agree, as far as one Python version can tell."""
+    """Whether two fingerprints agree. Fingerprints from different Python versions count as equal."""
     return recorded is None or recorded.split(":")[0] != now.split(":")[0] or recorded == now

@@ -1,4 +1,4 @@
-"""Errors as plain data, and back: a step that failed before a restart fails in the same way after it."""
+"""Converts errors to plain data and back, so that a failed step raises the same error after a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_TEXT = 4000
 
 
 def error_to_data(error: BaseException) -> dict[str, Any]:
-    """What is stored of an error: its class, its message, and its arguments and attributes if they are plain data."""
+    """The stored form of an error: its class and message, and its arguments and attributes if they are plain data."""
     kind = type(error)
     data: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": str(error)[:_MOST_TEXT]}
     if _is_storable(error.args):
@@ -33,7 +33,8 @@ def _is_storable(value: Any) -> bool:
 
 
 def error_from_data(data: dict[str, Any]) -> Exception:
-    """The error again. Nothing is imported and no constructor runs: the class must be there already."""
+    """Rebuild an error. Imports no module and calls no `__init__`. Returns `StepFailed` if the error's class is not
+    loaded or cannot be rebuilt."""
     kind: Any = sys.modules.get(data["module"])
     for part in data["type"].split("."):
         kind = getattr(kind, part, None)
@@ -44,14 +45,14 @@ def error_from_data(data: dict[str, Any]) -> Exception:
         error.args = tuple(data["args"])
         error.__dict__.update(data.get("facts", {}))
         str(error)
-    except Exception:  # noqa: BLE001 - a class with its own service: stand in for it
+    except Exception:  # noqa: BLE001 - the class cannot be rebuilt this way
         return StepFailed(data["type"], data["message"])
     return error
 
 
 def retry_after(error: BaseException, now: int) -> float | None:
-    """Seconds that the far side asked to be left alone: of `RateLimited`, of an attribute `retry_after`, or of the
-    response that HTTP clients and the SDKs built on them put on their errors (429 or 503 with Retry-After)."""
+    """Seconds that the remote service asked to wait; None if it did not ask. Read from `RateLimited`, from an attribute
+    `retry_after`, or from an HTTP response with status 429 or 503 and a Retry-After header."""
     given = getattr(error, "retry_after", None)
     if isinstance(given, (int, float)) and not isinstance(given, bool) and given >= 0:
         return float(given)
@@ -71,7 +72,7 @@ def _seconds(text: str, now: int) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
-    from email.utils import parsedate_to_datetime  # some 30 ms that most processes never need
+    from email.utils import parsedate_to_datetime  # a slow import (30 ms) that most processes never need
 
     try:
         when = parsedate_to_datetime(text)
@@ -82,9 +83,9 @@ def _seconds(text: str, now: int) -> float | None:
 
 
 def refuse_bool(answer: Any, step: str) -> None:
-    """A check that only says yes or no cannot give the result."""
+    """Raise `InvalidInput` if a check returned a bool, which does not contain the step's result."""
     if isinstance(answer, bool):
         raise InvalidInput(
-            f"the check of {step!r} returned {answer}",
-            hint="return None if it did not happen, and the result (or duramen.Happened(result)) if it did",
+            f"the check of step {step!r} returned {answer}",
+            hint="return None if the step did not happen, and its result (or duramen.Happened(result)) if it did",
         )

@@ -1,4 +1,4 @@
-"""A step that may have happened: ask its check, follow its declaration, or leave it to a person."""
+"""Resolves a step in doubt: by its check, by its `in_doubt` declaration, or by a person."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from .step_runner import StepRunner
 
 _CHECKS = 3
-"""How often a check that fails is asked before a person is."""
+"""How often a failing check is called before a person is asked."""
 
 
 async def settle_doubt(runner: StepRunner, why: str, failure: Callable[[str, str, str], Exception]) -> Happened | None:
-    """Find out whether a step happened. None: it may be run (again). `failure` makes the error of a step that is
-    declared to fail in doubt, from the run, the step and the reason."""
+    """Find out whether a step happened. Returns None if the step may be run.
+
+    `failure` makes the error for a step with `in_doubt="fail"`, from the run, the step and the reason.
+    """
     check = runner.step.check
     if check is None:
         await _settle_by_declaration(runner, why, failure)
@@ -42,8 +44,8 @@ async def settle_doubt(runner: StepRunner, why: str, failure: Callable[[str, str
 
 
 async def park(runner: StepRunner, why: str) -> NoReturn:
-    """Suspend the run until a person has said whether the step happened."""
-    while True:  # the verdict comes while the run is not executed
+    """Suspend the run until a person decides whether the step happened."""
+    while True:  # a verdict can only arrive while the run is not executed
         await runner.run.wait_for(None, f"step {runner.identity} is in doubt: {why}", external=True)
 
 
@@ -65,7 +67,7 @@ async def _record_verdict(runner: StepRunner, by: str, verdict: str, **details: 
 
 
 async def _ask_check(runner: StepRunner, check: Callable[..., Any]) -> Any:
-    """The check's answer. One that fails is asked again a few times; then a person has to find out."""
+    """Call the check and return its answer. A check that keeps failing counts as `CannotTell`."""
     run, step = runner.run, runner.step
     function = check.function if isinstance(check, Step) else check
     takes_key = "key" in inspect.signature(function).parameters
@@ -81,9 +83,9 @@ async def _ask_check(runner: StepRunner, check: Callable[..., Any]) -> Any:
                 answer = await answer if inspect.isawaitable(answer) else answer
                 refuse_bool(answer, step.name)
             except InvalidInput as error:
-                run.journal.break_off(error)  # the check has to be corrected; the doubt stays
+                run.journal.break_off(error)  # the check must be corrected; the step stays in doubt
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it leaves the doubt open
+            except Exception as error:  # noqa: BLE001 - any error leaves the step in doubt
                 if attempt == _CHECKS:
                     return CannotTell(f"its check failed with {type(error).__name__}: {error}")
                 await run.pause_until(run.now() + attempt * 200_000, "its check")

@@ -1,4 +1,4 @@
-"""One call of a step: settle doubt, write the intent, act, record what came of it, try again."""
+"""Executes one step call: resolve doubt, write the intent, call the function, record the outcome, retry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StepRunner:
-    """A call of a step in a run. The intent is synced before the function is called; the outcome is committed before
+    """One call of a step in a run. The intent is synced before the function is called. The outcome is committed before
     the caller gets it."""
 
     __slots__ = ("args", "identity", "keyed", "kwargs", "run", "scope", "step")
@@ -45,14 +45,14 @@ class StepRunner:
         self.args = args
         self.kwargs = kwargs
         self.keyed = keyed
-        """Known by a key of the caller's, so that another call of this execution can mean the same step."""
+        """Whether the caller gave the key. Then another call in this execution may mean the same step."""
         self.scope = StepScope(run, step, identity)
 
     async def execute(self) -> Any:
-        """The outcome of the step: from the journal, or by doing it."""
+        """Return the step's result, or raise its error: from the journal, or by calling the function."""
         run, identity = self.run, self.identity
         other = run.under_way.get(identity) if self.keyed else None
-        if other is not None:  # another branch is inside the same step
+        if other is not None:  # another branch executes the same step
             await other
         record, stopped = run.match(identity)
         if stopped:
@@ -76,8 +76,8 @@ class StepRunner:
             if not run.unwinding:
                 run.journal.break_off(
                     InvalidInput(
-                        f"step {identity!r} was cancelled by the code around it, so whether it happened is open",
-                        hint="declare timeout= on the step instead of cancelling it from outside",
+                        f"the task's code cancelled step {identity!r} while it ran, so the step is in doubt",
+                        hint="declare timeout= on the step instead of cancelling it",
                     )
                 )
             raise
@@ -89,7 +89,8 @@ class StepRunner:
                 ended.set_result(None)
 
     async def _perform(self, record: StepRecord | None) -> Any:
-        """Settle what an earlier execution left; then try, as often as it takes."""
+        """Resolve the state that an earlier execution left, then call the function until it succeeds or fails
+        finally."""
         attempt = 1
         if record is not None:
             attempt = record.attempt
@@ -117,18 +118,18 @@ class StepRunner:
                     self.scope.end()
 
     async def _continue(self, record: StepRecord) -> Happened | None:
-        """Continue a step of an earlier execution. None: it may be run."""
+        """Continue a step that an earlier execution began. Returns None if the step may be run."""
         run, self.scope.outputs, self.scope.progress = self.run, record.outputs, record.progress
         if run.history.aborted == self.identity:
             aborted = StepInDoubt(run.row.run, self.identity, "a person aborted it")
             await self.record_failure(aborted)
             raise aborted
         if record.state is State.PARKED:
-            await park(self, "nothing can tell whether it happened")
+            await park(self, "a person has to decide whether it happened")
         if record.state is State.STARTED:
             return await settle_doubt(self, "the process ended inside it", StepInDoubt)
         if record.state is State.RETRYING:
-            await run.pause_until(record.due or 0, f"{self.identity} to be tried again")
+            await run.pause_until(record.due or 0, f"the next attempt of {self.identity}")
         return None
 
     async def _write_intent(self, attempt: int) -> None:
@@ -142,7 +143,7 @@ class StepRunner:
         reach("step.intended")
         if run.has_interrupts():
             try:
-                await run.check_interrupts()  # what came in while the intent was written counts too
+                await run.check_interrupts()  # an event may have arrived while the intent was written
             except BaseException:
                 await run.record("step.skipped", {"step": self.identity})
                 raise
@@ -176,13 +177,13 @@ class StepRunner:
     # -- outcomes
 
     async def _record_outcome(self, value: Any) -> Any:
-        """Commit the outcome with what the step attached to it. The step's result is what reading will give back."""
+        """Commit the outcome and the events attached to it. Returns the step's result as a later read returns it."""
         run, scope = self.run, self.scope
         data = {"step": self.identity} if value is None else {"step": self.identity, "value": value}
         try:
             outcome = run.journal.encode("step.done", data)
             events = [*(run.journal.encode(*attached) for attached in scope.attached), outcome]
-        except DuramenError as error:  # the result cannot be stored: the step happened, but its result is of no use
+        except DuramenError as error:  # the step happened, but its result cannot be stored
             await self.record_failure(error)
             raise
         if scope.transaction is None:
@@ -195,7 +196,7 @@ class StepRunner:
         return result
 
     async def _commit_transaction(self, transaction: Transaction, events: Sequence[Prepared]) -> None:
-        """The user's rows and the outcome, together or not at all."""
+        """Commit the user's rows and the outcome together."""
         try:
             await self.run.journal.write(events, synced=True, within=transaction)
             reach("step.transacted")
@@ -206,15 +207,15 @@ class StepRunner:
             raise
 
     def record_done(self, value: Any) -> None:
-        """The outcome is committed: remember how to undo it."""
+        """Update the history after the outcome was committed, and note how to undo the step."""
         self._update_history(State.DONE, value)
         self.run.add_undoable(self.step, self.identity, value, None)
 
     async def record_failure(
         self, error: Exception, attempt: int = 1, due: int | None = None, *, limited: bool = False
     ) -> None:
-        """Commit that an attempt failed; for good, unless it is `due` to be tried again. `limited`: the far side asked
-        to wait, which does not count as an attempt."""
+        """Commit that an attempt failed. The failure is final unless `due` says when to retry. `limited`: the remote
+        service asked to wait, which does not count as an attempt."""
         data: dict[str, Any] = {"step": self.identity, "error": error_to_data(error)}
         if attempt > 1:
             data["attempt"] = attempt
@@ -227,18 +228,19 @@ class StepRunner:
             self._update_history(State.FAILED, error=data["error"])
 
     def _update_history(self, state: State, value: Any = None, error: dict[str, Any] | None = None) -> None:
-        """Let a second call under the same key find the outcome, and doubt that was settled be doubt no longer."""
+        """Update the step's record, so that another call with the same key finds the outcome and the step is no
+        longer in doubt."""
         steps = self.run.history.steps
         if self.keyed or self.identity in steps:
             position = self.run.journal.position
             steps[self.identity] = StepRecord(self.identity, state, position, 0, value=value, error=error)
 
     async def _after_failure(self, error: Exception, attempt: int) -> Happened | int:
-        """What comes after a failed attempt: the number of the next one, once it is time; or that it happened after
-        all. Raises the error if it is final."""
+        """Handle a failed attempt. Waits and returns the number of the next attempt, or returns `Happened` if the
+        check finds that the step happened. Raises the error if it is final."""
         run, step = self.run, self.step
         if self.scope.lost:
-            run.journal.break_off(_store_trouble(error))
+            run.journal.break_off(_as_store_error(error))
         if run.journal.broken is not None:
             raise run.journal.broken from (None if error is run.journal.broken else error)
         due, following = self._next_attempt(error, attempt)
@@ -249,30 +251,33 @@ class StepRunner:
         await self.record_failure(error, attempt, due, limited=due is not None and following == attempt)
         if due is None:
             raise error
-        await run.pause_until(due, f"{self.identity} to be tried again")
+        await run.pause_until(due, f"the next attempt of {self.identity}")
         return following
 
     def _next_attempt(self, error: Exception, attempt: int) -> tuple[int | None, int]:
-        """When to try again (None: never), and the number of that attempt."""
+        """When to retry, or None if the error is final; and the number of that attempt."""
         run, retry = self.run, self.step.retry
         asked = retry_after(error, run.now())
         if asked is not None:
-            return run.now() + int(asked * 1e6), attempt  # being asked to wait is not a failure
+            return run.now() + int(asked * 1e6), attempt  # a request to wait does not count as an attempt
         if retry is None or attempt >= retry.attempts or not isinstance(error, retry.on):
             return None, attempt
         chance = int.from_bytes(run.engine.journal.ids.random(4), "big") / 2**32
         return run.now() + int(retry.pause(attempt, chance) * 1e6), attempt + 1
 
 
-def _store_trouble(error: Exception) -> StoreError:
-    """What took the step's transaction away. The run continues with this step once the store is back."""
+def _as_store_error(error: Exception) -> StoreError:
+    """The store error that ended the step's transaction. The run can continue with this step later."""
     if isinstance(error, StoreError):
         return error
-    return StoreUnavailable(f"the connection was lost inside a step: {error}", hint="resume the run")
+    return StoreUnavailable(
+        f"the connection to the store was lost inside a step: {error}",
+        hint="resume the run once the store is available",
+    )
 
 
 async def compensate(run: RunContext) -> list[str]:
-    """Undo the steps that are done, the last one first, each once. Returns those whose undoing failed."""
+    """Undo the finished steps, the last one first, each once. Returns the steps whose undo function failed."""
     run.undoing = True
     failed = []
     for _, step, identity, value in sorted(run.undoable, key=lambda one: -one[0]):
@@ -283,7 +288,7 @@ async def compensate(run: RunContext) -> list[str]:
             await StepRunner(run, step.undo, which, (value,), kwargs, keyed=False).execute()
         except RunStopped:
             raise
-        except Exception as error:  # the others must be undone all the same
+        except Exception as error:  # continue with the other steps
             if run.journal.broken is not None:
                 raise run.journal.broken from error
             failed.append(identity)

@@ -1,4 +1,4 @@
-"""A step while it acts: what it may say, what it may write, how long it may take."""
+"""One attempt of a step: its output, progress, transaction and timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Attached(NamedTuple):
-    """An event that is stored with the outcome of a step, if and only if the step is done."""
+    """An event that is stored in the same append as `step.done`. It is dropped if the step fails."""
 
     type: str
     data: dict[str, Any]
@@ -26,34 +26,34 @@ class Attached(NamedTuple):
 
 
 class StepScope(msgspec.Struct, eq=False):
-    """One attempt of a step: what the functions that can be called inside it need."""
+    """One attempt of a step. Used by the functions that can be called inside a step."""
 
     run: RunContext
     step: Any
-    """A `Step`, which is a descriptor: as a field's type it would be taken for what it gives."""
+    """A `Step`. Not declared as such: `Step` is a descriptor, and type checkers would use the type of its `__get__`."""
     identity: str
     attached: tuple[Attached, ...] = ()
     emitted: int = 0
-    """Pieces of output that this attempt streamed."""
+    """Number of chunks that this attempt has streamed."""
     outputs: int = 0
-    """Pieces of output that are in the journal: they are not streamed again."""
+    """Number of chunks in the journal. They are not streamed again."""
     progress: Any = None
     transaction: Transaction | None = None
     over: bool = False
     lost: bool = False
-    """The store failed the step, not the step itself."""
+    """The attempt failed because of the store, and not because of the step's own code."""
 
     def next_attempt(self) -> StepScope:
-        """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""
+        """The scope of the next attempt. It skips the chunks that are already in the journal."""
         return StepScope(self.run, self.step, self.identity, outputs=self.outputs, progress=self.progress)
 
     def expect_open(self) -> None:
-        """An attempt that ran out of time may still act; what it says no longer counts."""
+        """Raise `StepTimeout` if the attempt is over: after a timeout its thread may still run."""
         if self.over:
             raise StepTimeout(self.step.name, self.step.timeout or 0)
 
     def emit(self, value: Any) -> None:
-        """Stream a piece of output, unless an earlier attempt did. Inside a transaction it is stored with the
+        """Stream a chunk of output, unless an earlier attempt did. Inside a transaction it is stored with the
         outcome."""
         index, self.emitted = self.emitted, self.emitted + 1
         if index < self.outputs:
@@ -66,11 +66,12 @@ class StepScope(msgspec.Struct, eq=False):
         self.run.journal.write_soon(self.run.journal.encode("step.output", data))
 
     def begin(self) -> Any:
-        """The store's connection, in a transaction that ends with the step."""
+        """Begin a transaction that ends with the step, or use the one that was begun. Returns the store's connection.
+        Raises `InvalidInput` in an async step and in a step with a timeout."""
         if self.step.kind is Kind.ASYNC or self.step.timeout is not None:
             raise InvalidInput(
-                f"the step {self.step.name!r} cannot have a transaction",
-                hint="only a plain step without timeout can: the store waits for it",
+                f"step {self.step.name!r} cannot use a transaction because it is async or has a timeout",
+                hint="use a plain step without timeout",
             )
         if self.transaction is None:
             try:
@@ -81,7 +82,7 @@ class StepScope(msgspec.Struct, eq=False):
         return self.transaction.connection
 
     def end(self) -> None:
-        """The end of the attempt. A transaction that was not committed is rolled back."""
+        """End the attempt. Roll back its transaction if it was not committed."""
         if self.transaction is not None:
             self.lost = self.lost or self.transaction.lost
             self.transaction.roll_back()
@@ -89,14 +90,15 @@ class StepScope(msgspec.Struct, eq=False):
 
 
 def run_within(seconds: float, name: str, work: Callable[[], Any]) -> Any:
-    """Run plain work on a thread of its own for so long. It cannot be stopped: what it does later is lost."""
+    """Run a function on a new thread. Raises `StepTimeout` after `seconds`; the thread continues, and its result is
+    ignored."""
     outcome: list[tuple[bool, Any]] = []
     context = copy_context()
 
     def body() -> None:
         try:
             outcome.append((True, context.run(work)))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             outcome.append((False, error))
 
     thread = threading.Thread(target=body, name=f"duramen-step-{name}", daemon=True)

@@ -1,1 +1,1 @@
-"""What a task may call: sleep, ask, receive, children, shared state. Start in waits.py."""
+"""The functions that a task may call: sleep, ask, receive, child runs, checkpointed state. Start in waits.py."""

@@ -1,4 +1,5 @@
-"""Runs inside runs: executed in place, or started for workers. Each resumes on its own; its result comes once."""
+"""Child runs: executed by the parent's process, or started for workers. Each child can be resumed by itself, and the
+parent journals its result once."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
 
 _LONG = 200
-"""Characters of a child's id; what is longer is cut, and distinguished by a hash."""
+"""The largest number of characters in a child's id. A longer id is cut and gets a hash."""
 
 
 async def call_child(
     run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """The result of a child run that is executed in place."""
+    """Execute a child run in this process and return its result, or raise its error."""
     record = await run.match_or_stop(identity)
     if record is not None and record.finished:
         return run.replayed(record)
@@ -49,7 +50,7 @@ async def call_child(
 async def _start(
     run: RunContext, child: str, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Started:
-    """A child is about whom its parent is about, and says which event of its parent led to it."""
+    """Start a child run with its parent's subject. Its cause is the last event of the parent."""
     cause = f"{run.row.session}#{run.journal.position}" if run.journal.position else None
     return await run.engine.start(
         task, args, kwargs, run=child, parent=run.row.run, subject=run.journal.owner.name or None, cause=cause
@@ -57,7 +58,8 @@ async def _start(
 
 
 async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> RunSuspended | None:
-    """Execute the child. What it fails with is in its outcome; what prevents it from continuing prevents the parent as well."""
+    """Execute the child. Returns why it waits, if it does. The error of a failed child is in its outcome. An error that
+    prevents the child from continuing is raised, and also stops the parent."""
     try:
         found = await run.engine.attempt(child, task, started)
         return found if isinstance(found, RunSuspended) else None
@@ -79,7 +81,7 @@ async def _wait(run: RunContext, child: str, suspension: RunSuspended | None) ->
 async def start_child(
     run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> ChildHandle:
-    """Start a child run for workers to take up."""
+    """Start a child run that a worker executes."""
     child = _child_id(run, identity)
     if await run.match_or_stop(identity) is None:
         _expect_writable(run, identity)
@@ -99,7 +101,7 @@ class ChildHandle:
         self.id = child
 
     def result(self) -> Any:
-        """Its result, once it has ended. Await it in an async task."""
+        """Wait for the child run to end. Returns its result or raises its error. Await it in an async task."""
         return self._run.deliver(self._result(self._run.identify(f"@result {self.id}")))
 
     async def _result(self, identity: str) -> Any:
@@ -128,7 +130,7 @@ async def _record_result(run: RunContext, identity: str, child: str, outcome: Ev
 
 
 async def _record_outcome(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
-    """The child's outcome as the parent's own: what failed there fails here."""
+    """Journal the child's outcome in the parent. Returns its result, or raises its error."""
     if outcome.type == "run.finished":
         data = await run.record("step.done", {"step": identity, "value": outcome.data.get("value")})
         return data.get("value")
@@ -141,7 +143,7 @@ async def _record_outcome(run: RunContext, identity: str, child: str, outcome: E
 
 
 def _child_id(run: RunContext, identity: str) -> str:
-    """A name that is the same after a restart, and another in a fork."""
+    """An id that is the same after a restart and different in a fork."""
     verb, _, what = identity.partition(" ")
     child = f"{run.row.run}/{what.replace('#', '-')}{'s' if verb == '@start' else ''}-{run.history.root[:6]}"
     if len(child) <= _LONG:

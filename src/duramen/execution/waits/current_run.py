@@ -1,4 +1,4 @@
-"""The run that the calling code is part of: set while a task is executed, inherited by its coroutines."""
+"""The run that the calling code belongs to: set while a task is executed, inherited by its coroutines."""
 
 from __future__ import annotations
 
@@ -16,5 +16,6 @@ BRANCH: ContextVar[Branch | None] = ContextVar("duramen.branch", default=None)
 
 
 def current() -> RunContext | None:
-    """The run whose task called, unless it is one of its steps: inside a step everything just runs."""
+    """The run that the calling code belongs to. None outside a run, and None inside a step, where calls of other steps
+    and tasks are ordinary function calls."""
     return RUN.get() if STEP.get() is None else None

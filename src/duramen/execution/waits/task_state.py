@@ -1,4 +1,4 @@
-"""A task's own state, checkpointed while it runs: after each subtask, before irreversible steps, and now and then."""
+"""Checkpoints of a task's own state: after each child run, before irreversible steps, and every few steps."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ T = TypeVar("T")
 
 
 def checkpointed(state: T, *, every: int = 10) -> T:
-    """Have this task's own state stored as checkpoints of its session: after each child run, before each irreversible
-    step, and every so many steps. It is given back as it is, to be changed in place. After a restart the task's code
-    makes it again, step by step from the journal; the checkpoints are for others: people who look, a session
-    that continues from here, a fork."""
+    """Store checkpoints of this task's own state in its session: after each child run, before each irreversible step,
+    and every `every` steps. Returns `state` itself, to be changed in place.
+
+    A resumed run does not load these checkpoints: its code rebuilds the state from the journaled steps. They are for
+    inspection, for forks, and for a session that continues from here.
+    """
     run = current()
     if run is None:
         inside = STEP.get() is not None
         raise InvalidInput(
             f"duramen.checkpointed() was called {'inside a step' if inside else 'outside a run'}",
-            hint="call it in a task's own code, and the task with dm.run(…)",
+            hint="call it in the code of a task that was started with dm.run(…)",
         )
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        raise InvalidInput(f"{every!r} cannot be `every`", hint="give a number of steps from 1")
+        raise InvalidInput(f"`every` cannot be {every!r}", hint="give a number of steps of at least 1")
     run.state = TaskState(state, every)
     return state
 
 
 class TaskState:
-    """The state that a task keeps, and how many steps were done since it was last stored."""
+    """The state of a task, and the number of steps since its last checkpoint."""
 
     def __init__(self, state: Any, every: int) -> None:
         self._state = state
@@ -42,7 +44,7 @@ class TaskState:
         self._since = 0
 
     async def before_step(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
-        """A step is about to act."""
+        """Store a checkpoint before this step if one is due."""
         if step.irreversible:
             await self._store(run, "irreversible", identity)
         elif self._since >= self._every:
@@ -51,12 +53,12 @@ class TaskState:
         self._since += 1
 
     async def after_child(self, run: RunContext) -> None:
-        """A child run has ended, and its result was delivered."""
+        """Store a checkpoint after the outcome of a child run was recorded."""
         self._steps += 1
         await self._store(run, "subtask", None)
 
     async def _store(self, run: RunContext, kind: str, following: str | None) -> None:
-        """Store it after what was done, under the run's fence: only its owner can."""
+        """Store a checkpoint under the run's fence, so that only the owner of the lease can."""
         if run.readonly:
             return
         await run.engine.states.save(

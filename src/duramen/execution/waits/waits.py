@@ -1,4 +1,4 @@
-"""What a task can wait for, and what a step can say while it acts: the functions of `duramen` that mean "this run"."""
+"""The functions of `duramen` that act on the current run: waits in a task, output and progress in a step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run(what: str) -> RunContext:
         inside = STEP.get() is not None
         raise InvalidInput(
             f"duramen.{what} was called {'inside a step' if inside else 'outside a run'}",
-            hint="call it in a task's own code, and the task with dm.run(…)",
+            hint="call it in the code of a task that was started with dm.run(…)",
         )
     return run
 
@@ -36,25 +36,25 @@ def _run(what: str) -> RunContext:
 def _step(what: str) -> StepScope:
     scope = STEP.get()
     if scope is None or RUN.get() is None:
-        raise InvalidInput(f"duramen.{what} was called outside a step", hint="call it in a step, inside a run")
+        raise InvalidInput(f"duramen.{what} was called outside a step", hint="call it in a step of a run")
     scope.expect_open()
     return scope
 
 
 def sleep(seconds: float) -> Any:
-    """Wait, over restarts too. A long sleep holds no thread: the task is unwound and comes back here. Await it in an
-    async task."""
+    """Wait for `seconds`, also across restarts. A long sleep holds no thread: the run is suspended and replays up to
+    this point later. Await it in an async task."""
     run = _run("sleep()")
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e10:
-        raise InvalidInput(f"{seconds!r} cannot be slept", hint="give seconds from 0")
+        raise InvalidInput(f"sleep() cannot wait {seconds!r} seconds", hint="give a number from 0 to 10 billion")
     return run.deliver(_sleep(run, run.identify("@sleep"), lambda: run.now() + int(seconds * 1e6)))
 
 
 def sleep_until(when: dt.datetime) -> Any:
-    """`sleep` until a time, which must have a time zone."""
+    """Like `sleep`, until the time `when`, which must have a time zone."""
     run = _run("sleep_until()")
     if not isinstance(when, dt.datetime) or when.tzinfo is None:
-        raise InvalidInput(f"{when!r} is not a time with a zone", hint="give a datetime with tzinfo")
+        raise InvalidInput(f"{when!r} is not a datetime with a time zone", hint="give a datetime with tzinfo")
     due = int(when.timestamp() * 1e6)
     return run.deliver(_sleep(run, run.identify("@sleep"), lambda: due))
 
@@ -69,14 +69,15 @@ async def _sleep(run: RunContext, identity: str, due_at: Any) -> None:
         if record is None:
             intent = run.journal.encode("step.started", {"step": identity, "due": due})
             await run.journal.write([intent], synced=True)
-        await run.pause_until(due, "asleep")
+        await run.pause_until(due, "the end of its sleep")
         await run.check_interrupts()
         await run.record("step.done", {"step": identity})
 
 
 def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
-    """The payload of the next signal of that name, sent with `dm.signal`; one that came before is not lost. After
-    `timeout` seconds the `default`, or `NoAnswer`. Await it in an async task."""
+    """Wait for the next signal with that name, sent with `dm.signal`, and return its payload. A signal that was sent
+    before this call is received too. After `timeout` seconds, returns `default`, or raises `NoAnswer` if there is none.
+    Await it in an async task."""
     run = _run("receive()")
     check_name("signal", signal)
     identity = run.identify(f"@signal {signal}")
@@ -84,8 +85,8 @@ def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHIN
 
 
 def ask(question: str, payload: Any = None, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
-    """Ask a person and wait for what `dm.answer` says, over restarts. After `timeout` seconds the `default`, or
-    `NoAnswer`. Await it in an async task."""
+    """Ask a person, wait for the answer (also across restarts) and return it. `dm.answer` sends it. After `timeout`
+    seconds, returns `default`, or raises `NoAnswer` if there is none. Await it in an async task."""
     run = _run("ask()")
     check_name("question", question)
     identity = run.identify("@ask")
@@ -115,28 +116,31 @@ async def _receive(
             await run.journal.write([run.journal.encode("step.started", data)], synced=True)
         while (found := run.history.next_signal(signal)) is None:
             if due is not None and due <= run.now():
-                return await _too_late(run, identity, default, waiting)
+                return await _after_timeout(run, identity, default, waiting)
             await run.wait_for(due, waiting, external=True)
         found.taken = True
         data = {"step": identity, "signal": found.position, "value": found.payload}
         return (await run.record("step.done", data))["value"]
 
 
-async def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
+async def _after_timeout(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
     if default is not _NOTHING:
         return (await run.record("step.done", {"step": identity, "value": default, "late": True}))["value"]
-    error = NoAnswer(f"{waiting} did not come in time", hint="give a default, or a longer timeout")
+    error = NoAnswer(f"{waiting} did not arrive before the timeout", hint="give a default, or a longer timeout")
     await run.record("step.failed", {"step": identity, "error": error_to_data(error)})
     raise error
 
 
 def brief(*steps: str, budget: int = 2000) -> Any:
-    """What a child needs to know: the outcomes of this run's steps (of these names only, if some are given), each with
-    the event that it comes from, as much as fits into `budget` tokens of JSON. The newest ones come first into it; what
-    did not fit is counted. Journaled, so that it is the same after a restart. Await it in an async task."""
+    """A summary for a child run: the results of this run's finished steps, or only of the named steps.
+
+    Returns `{"items": […], "left_out": n}`. Each item has `from` (the event), `step` and `outcome`, oldest first. The
+    newest results that fit into `budget` tokens of JSON are included; `left_out` counts the others. The summary is
+    journaled, so it is the same after a restart. Await it in an async task.
+    """
     run = _run("brief()")
     if not isinstance(budget, int) or budget < 0:
-        raise InvalidInput(f"{budget!r} cannot be `budget`", hint="give a number of tokens")
+        raise InvalidInput(f"`budget` cannot be {budget!r}", hint="give a number of tokens of at least 0")
     return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
 
 
@@ -162,8 +166,8 @@ async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: 
 
 
 def patched(name: str) -> bool:
-    """Whether this run takes the new way: True for runs that come here for the first time, False for those that went by
-    before the code was changed. The answer is journaled."""
+    """Whether this run uses the new code: True if it reaches this point for the first time, False if it passed this
+    point before the code was changed. The answer is journaled."""
     run = _run("patched()")
     identity = f"@patch {check_name('patch', name)}"
     record: StepRecord | None = run.history.steps.get(identity)
@@ -178,12 +182,14 @@ def patched(name: str) -> bool:
 
 
 def report(value: Any) -> Any:
-    """Inside a long step: how far it is, durably. After a kill, `reported()` gives it to the next attempt. Await it in
-    an async step."""
+    """Inside a step: store progress durably. After a crash, `reported()` returns it to the next attempt. Await it in an
+    async step."""
     scope = _step("report()")
     scope.progress = value
     if scope.transaction is not None:
-        raise InvalidInput("a step with a transaction cannot report", hint="its rows are all or nothing: report before")
+        raise InvalidInput(
+            "report() was called in a step after transaction()", hint="call report() before transaction()"
+        )
     return _awaited(scope, _report(scope, value))
 
 
@@ -198,20 +204,20 @@ def _awaited(scope: StepScope, work: Any) -> Any:
 
 
 def reported(default: Any = None) -> Any:
-    """Inside a step: what an earlier attempt reported last."""
+    """Inside a step: the value that an earlier attempt reported last, or `default`."""
     scope = _step("reported()")
     return default if scope.progress is None else scope.progress
 
 
 def emit(value: Any) -> None:
-    """Inside a step: stream a piece of output. It is journaled within moments as `step.output`; when the step is tried
-    again, pieces that were streamed before are not streamed again."""
+    """Inside a step: stream a chunk of output. It is journaled shortly afterwards as `step.output`. When the step is
+    retried, chunks that were streamed before are not streamed again."""
     _step("emit()").emit(value)
 
 
 def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetails]) -> None:
-    """Keep something beyond this run, for `dm.memory.recall`. Inside a step it is stored with the step's outcome:
-    exactly once, if and only if the step is done. What a run about a person remembers is about that person."""
+    """Store a memory that outlives this run, for `dm.memory.recall`. Inside a step it is stored with the step's
+    outcome: exactly once if the step succeeds, and not if it fails. The memory has the subject of the run."""
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()
@@ -232,11 +238,11 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
 
 
 def _check_scope(data: dict[str, Any], run: RunContext) -> None:
-    """Refuse now what could not be stored with the outcome: the run could never continue."""
+    """Raise `InvalidInput` for a scope that could not be stored with the outcome: the run could never continue."""
     audience_of(data.get("scope") or "workspace", None if run.journal.owner.name is None else run.journal.owner.ref, "")
 
 
 def transaction() -> Any:
-    """Inside a plain step: the store's own connection (apsw or psycopg), in a transaction that ends with the step. What
-    is written through it and the step's outcome are stored together or not at all."""
+    """Inside a plain step: begin a transaction that ends with the step, and return the store's own connection (apsw or
+    psycopg). The rows written through it and the step's outcome are committed together."""
     return _step("transaction()").begin()

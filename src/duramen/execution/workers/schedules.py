@@ -1,5 +1,5 @@
-"""Recurring work: each tick starts a run that is named after it, so that no tick is doubled; the journal remembers the
-last one, so that none is missed."""
+"""Recurring runs. Each tick starts a run with the tick's time in its id, so no tick starts two runs. The journal holds
+the last tick, so no tick is missed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..steps.definitions import Task
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _WINDOWS = (3600, 24 * 3600, 31 * 24 * 3600, 366 * 24 * 3600)
 _MOST = 1000
-"""Missed ticks that are looked at in one go."""
+"""The largest number of missed ticks handled in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A task to run at the times of a `cron` expression (in the time zone `tz`), or `every` so many seconds.
+    """Runs a task at the times of a `cron` expression in the time zone `tz`, or every `every` seconds.
 
-    What happens to ticks that passed while no worker ran: `missed="one"` runs the last of them, "all" runs each,
-    "skip" none that is more than `grace` seconds old.
+    `missed` decides about ticks that passed while no worker ran: "one" runs the last of them, "all" runs each, "skip"
+    runs the last one if it is at most `grace` seconds old.
     """
 
     name: str
@@ -44,24 +44,27 @@ class Schedule:
     def __post_init__(self) -> None:
         check_name("schedule", self.name)
         if (self.cron is None) == (self.every is None):
-            raise InvalidInput(f"schedule {self.name!r} needs either cron= or every=", hint='say cron="0 3 * * *"')
+            raise InvalidInput(
+                f"schedule {self.name!r} needs either cron= or every=", hint='give one, such as cron="0 3 * * *"'
+            )
         if self.every is not None and not self.every >= 0.001:
-            raise InvalidInput(f"{self.every!r} cannot be `every`", hint="give seconds, a millisecond at least")
+            raise InvalidInput(f"`every` cannot be {self.every!r}", hint="give a number of seconds of at least 0.001")
         if self.missed not in ("one", "all", "skip"):
-            raise InvalidInput(f"{self.missed!r} cannot be `missed`", hint='"one", "all" or "skip"')
+            raise InvalidInput(f"`missed` cannot be {self.missed!r}", hint='use "one", "all" or "skip"')
         try:
             ZoneInfo(self.tz)
             if self.cron is not None:
                 CronSim(self.cron, _EPOCH)
         except CronSimError as error:
             raise InvalidInput(
-                f"{self.cron!r} is not a cron expression: {error}", hint="such as */5 * * * *"
+                f"{self.cron!r} is not a cron expression: {error}", hint='use five fields, such as "*/5 * * * *"'
             ) from error
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise InvalidInput(f"{self.tz!r} is not a time zone", hint="such as Europe/Berlin") from error
+            raise InvalidInput(f"{self.tz!r} is not a time zone", hint="use a name such as Europe/Berlin") from error
 
     def nearly(self, tick: int, now: int) -> int:
-        """A time not before `tick` after which there is at least one tick up to now, if there is any, and not many."""
+        """A time at or after `tick` that skips most ticks in between. If there are ticks up to `now`, at least one of
+        them follows the returned time."""
         if self.every is not None:
             period = int(self.every * 1e6)
             return max(tick, tick + ((now - tick) // period - 1) * period)
@@ -74,7 +77,7 @@ class Schedule:
         return tick
 
     def after(self, tick: int) -> Iterator[int]:
-        """The ticks after one, in microseconds."""
+        """The ticks after `tick`, in microseconds."""
         if self.every is not None:
             period = int(self.every * 1e6)
             while True:
@@ -87,7 +90,7 @@ class Schedule:
 
 
 async def tick(engine: Engine, schedule: Schedule) -> int:
-    """Start what is due, and say when the next tick comes."""
+    """Start the runs that are due. Returns the time of the next tick in microseconds."""
     session, now = f"schedule:{schedule.name}", engine.now()
     last = await _last_tick(engine, session)
     if last is None:

@@ -1,7 +1,7 @@
-"""A worker: takes up runs that are due, several at a time, until it is stopped.
+"""A worker claims and executes runs that are due, several at a time, until it is stopped.
 
-It waits for the store to say that something about runs has changed, or for the next time to come; once a second it
-looks by itself, for what is not notified: an owner on another machine whose lease has run out.
+It waits for the store to report a change of runs, or for the next run to be due. It also polls once a second, because
+some changes are not reported: the lease of an owner on another machine may have expired.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ from .schedules import Schedule, tick
 
 log = logging.getLogger("duramen")
 _PAGE = 100
-_NET = 1.0
-_FULL = 0.02
+_POLL_SECONDS = 1.0
+_BUSY_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What a queue allows, over all processes that serve it: `concurrency` runs at a time and `rate` starts in a
-    period, as (count, seconds); with `per_key`, each of its keys (such as a customer) has these limits for itself."""
+    """The limits of a queue, over all processes that serve it.
+
+    concurrency    how many of its runs may be executed at the same time
+    rate           how many runs may start in a period, as (count, seconds)
+    per_key        apply the limits to each queue key (such as a customer) separately
+    """
 
     name: str
     concurrency: int | None = None
@@ -43,13 +47,17 @@ class Queue:
     def __post_init__(self) -> None:
         check_name("queue", self.name)
         if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidInput(f"{self.concurrency!r} cannot be `concurrency`", hint="give a whole number from 1")
+            raise InvalidInput(
+                f"`concurrency` cannot be {self.concurrency!r}", hint="give a whole number of at least 1"
+            )
         if self.rate is not None and (len(self.rate) != 2 or self.rate[0] < 1 or not self.rate[1] > 0):
-            raise InvalidInput(f"{self.rate!r} cannot be `rate`", hint="give (count, seconds)")
+            raise InvalidInput(
+                f"`rate` cannot be {self.rate!r}", hint="give (count, seconds), such as (10, 60) for 10 starts a minute"
+            )
 
     @property
     def limits(self) -> Limits:
-        """The same as the store takes it."""
+        """The limits in the form that the store takes."""
         rate = None if self.rate is None else (self.rate[0], int(self.rate[1] * 1e6))
         return (
             Limits(None, self.concurrency, None, rate) if self.per_key else Limits(self.concurrency, None, rate, None)
@@ -57,7 +65,7 @@ class Queue:
 
 
 class Worker:
-    """Serves tasks. `stop` ends it: what it executes is finished, or parked, first."""
+    """Claims and executes the due runs of some tasks. `stop` ends it after its current runs have ended or wait."""
 
     def __init__(
         self,
@@ -82,22 +90,23 @@ class Worker:
         self._busy = 0
         self._mutex = threading.Lock()
         self._stopping = threading.Event()
-        self._looked = 0.0
-        self._troubles: dict[str, tuple[int, float]] = {}
+        self._last_release = 0.0
+        self._delayed: dict[str, tuple[int, float]] = {}
         self._executed = 0
 
     def stop(self) -> None:
-        """Take up nothing more; `work` returns when what is under way has ended."""
+        """Claim no more runs. `work` returns when the current runs have ended or wait."""
         self._stopping.set()
 
     async def work(self) -> int:
-        """Take up runs until stopped; says how many executions there were."""
+        """Claim and execute runs until stopped; with `until_idle`, until no run is due. Returns the number of
+        executions."""
         store, workspace = self._engine.journal.store, self._engine.journal.workspace
         while not self._stopping.is_set():
             mark = await store.mark(runs=True)
             await self._release_dead_owners()
             wakes = [await tick(self._engine, schedule) for schedule in self._schedules]
-            taken, refused = await self._take_up()
+            taken, refused = await self._claim_due()
             if taken and self._busy < self._concurrency:
                 continue
             if self._until_idle and not taken and not self._busy:
@@ -105,9 +114,9 @@ class Worker:
             now = self._engine.now()
             following = await store.next_wake(workspace, now)
             wakes += [] if following is None else [following]
-            pause = min([_NET, *(max(0.0, (wake - now) / 1e6) for wake in wakes)])
+            pause = min([_POLL_SECONDS, *(max(0.0, (wake - now) / 1e6) for wake in wakes)])
             if self._busy >= self._concurrency or (self._until_idle and self._busy):
-                pause = min(pause, _FULL)
+                pause = min(pause, _BUSY_SECONDS)
             elif refused:
                 pause = min(pause, 0.1)
             await store.changed(mark, pause)
@@ -122,10 +131,10 @@ class Worker:
             await asyncio.sleep(0.01)
 
     async def _release_dead_owners(self) -> None:
-        """Free the runs of owners on this machine that are known to be dead, at once and then every second."""
-        if time.monotonic() - self._looked < _NET:
+        """Release the leases of dead owners on this machine. Does so at most once a second."""
+        if time.monotonic() - self._last_release < _POLL_SECONDS:
             return
-        self._looked = time.monotonic()
+        self._last_release = time.monotonic()
         journal, now = self._engine.journal, self._engine.now()
         before: tuple[int, str] | None = None
         while True:
@@ -140,19 +149,19 @@ class Worker:
                 return
             before = last
 
-    async def _take_up(self) -> tuple[int, bool]:
-        """Claim what is due and begin it. Returns how many, and whether a queue's limits held something back."""
+    async def _claim_due(self) -> tuple[int, bool]:
+        """Claim due runs and begin to execute them. Returns how many, and whether a queue's limits held a run back."""
         journal, taken, skip = self._engine.journal, 0, 0
         refused: set[tuple[str | None, str | None, bool]] = set()
         while self._busy < self._concurrency and not self._stopping.is_set():
             rows = await journal.store.due(journal.workspace, self._engine.now(), _PAGE, skip)
             for row in rows:
                 task = self._tasks.get((row.task, row.version))
-                if time.monotonic() < self._troubles.get(row.run, (0, 0.0))[1]:
+                if time.monotonic() < self._delayed.get(row.run, (0, 0.0))[1]:
                     continue
                 if task is None or (row.queue is not None and row.queue not in self._queues):
                     continue
-                which = (row.queue, row.queue_key, row.started is None)  # a rate counts starts only
+                which = (row.queue, row.queue_key, row.started is None)  # a rate limits only the first start
                 if which in refused or self._busy >= self._concurrency:
                     continue
                 limits = self._queues[row.queue].limits if row.queue is not None else None
@@ -177,33 +186,34 @@ class Worker:
     async def _execute(self, row: RunRow, execution: Execution) -> None:
         try:
             await execution.execute()
-            self._troubles.pop(row.run, None)
+            self._delayed.pop(row.run, None)
         except (DuramenError, KeyboardInterrupt) as error:
             log.warning("run %s cannot continue: %s", row.run, error)
-            self._put_off(row.run)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker continues
+            self._delay(row.run)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the failure is journaled; the worker continues
             log.info("run %s failed: %s", row.run, error)
         except asyncio.CancelledError:
-            self._put_off(row.run)
+            self._delay(row.run)
             raise
-        except BaseException:  # the task's own idea of an end: the run is as open as after a kill
+        except BaseException:  # not an error of the task: the run stays open, as after a crash
             log.exception("run %s was interrupted", row.run)
-            self._put_off(row.run)
+            self._delay(row.run)
         finally:
             with self._mutex:
                 self._busy -= 1
 
-    def _put_off(self, run: str) -> None:
-        """Try again later, and later each time: it may need a person to correct it."""
-        count = self._troubles.get(run, (0, 0.0))[0]
-        self._troubles[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
+    def _delay(self, run: str) -> None:
+        """Delay the next attempt of this run, twice as long each time, up to a minute. It may need a person to fix
+        it."""
+        count = self._delayed.get(run, (0, 0.0))[0]
+        self._delayed[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
 
 
 _running: set[asyncio.Task[None]] = set()
 
 
 def _run_concurrently(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin work that nothing waits for: on a thread, or as a task of the loop."""
+    """Start work in the background: on a thread in the sync API, as a task on the event loop otherwise."""
     if is_driven():
         threading.Thread(target=lambda: drive(work()), name="duramen-run", daemon=True).start()
         return

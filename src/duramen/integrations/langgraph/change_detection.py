@@ -1,9 +1,9 @@
-"""Detects that a list of messages has not changed, by the identity of the objects they consist of.
+"""Detects that a list of messages has not changed, by the identity of the objects in them.
 
 Most values in a message are immutable: strings, numbers, None. While a message refers to the same objects, it has the
-same content, and checking that reads neither the text nor a copy of it from memory. Reading a long conversation from
-memory is what makes comparing it slow. Dicts and lists in a message are mutable. An empty one only has to be empty
-still; any other one is compared with its copy.
+same content. Checking this reads no text from memory, and reading a long conversation from memory is the slow part of
+a comparison. Dicts and lists in a message are mutable: an empty one must still be empty, any other one is compared
+with its copy.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
-"""Immutable types: a field can get another value of these, but the value itself cannot change."""
+"""Immutable types: a field can get another value, but the value itself cannot change."""
 
 
-class Look(NamedTuple):
-    """A message at one moment: its `__dict__`, and everything that can change about it, which is its class, a shallow
-    copy of its fields, and its undeclared fields."""
+class MessageState(NamedTuple):
+    """The state of a message at one moment: its `__dict__`, and everything that can change about it (its class, a
+    shallow copy of its fields, and its undeclared fields)."""
 
     own: dict[str, Any]
-    said: tuple[type[Any], dict[str, Any], dict[str, Any] | None]
+    content: tuple[type[Any], dict[str, Any], dict[str, Any] | None]
 
 
-def look_at(item: Any) -> Look:
+def read_state(item: Any) -> MessageState:
     """The current state of a message. Raises AttributeError if the item is not a pydantic model."""
     own: dict[str, Any] = item.__dict__
-    return Look(own, (item.__class__, own.copy(), item.__pydantic_extra__))
+    return MessageState(own, (item.__class__, own.copy(), item.__pydantic_extra__))
 
 
 class Watch:
-    """The objects that some messages consisted of when `look_at` read them.
+    """The objects that some messages referred to when `read_state` read them.
 
-    Another thread may change a message at any time. The watched objects and the stand-in of a message must be from the
+    Another thread may change a message at any time. The watched objects and the snapshot of a message must be from the
     same moment. Otherwise a message that changed and changed back would count as unchanged.
     """
 
@@ -46,9 +46,10 @@ class Watch:
     def __init__(self, first: Any) -> None:
         self.first = first
         self._parts: list[Any] = []
-        """What the messages refer to: their fields, undeclared fields, and class."""
+        """The objects that the messages refer to: their fields, undeclared fields, and class."""
         self._fields: list[dict[str, Any]] = []
-        """The `__dict__` of each message. The next three hold how many fields each has, their names and values."""
+        """The `__dict__` of each message. The next three hold the number of its fields, their names and their
+        values."""
         self._counts: list[int] = []
         self._names: list[str] = []
         self._values: list[Any] = []
@@ -56,19 +57,19 @@ class Watch:
         self._full: list[Any] = []
         self._copies: list[Any] = []
 
-    def add(self, items: Sequence[Any], looks: Sequence[Look], stand_ins: Sequence[Any]) -> bool:
-        """Watch more messages, in the state of `looks`. The stand-ins were copied from `looks`. False if the state of
-        a message was replaced since then: the watch must not be used after that."""
-        for item, look, (_, copied, copied_more) in zip(items, looks, stand_ins, strict=True):
-            kind, fields, undeclared = look.said
+    def add(self, items: Sequence[Any], states: Sequence[MessageState], snapshots: Sequence[Any]) -> bool:
+        """Watch more messages, which were read as `states`. The snapshots were copied from `states`. Returns False if the
+        state of a message was replaced since then. The watch must not be used after that."""
+        for item, state, (_, copied, copied_more) in zip(items, states, snapshots, strict=True):
+            kind, fields, undeclared = state.content
             parts = get_referents(item)
-            there = look_at(item)
-            if there.own is not look.own or there.said[0] is not kind or there.said[2] is not undeclared:
+            now = read_state(item)
+            if now.own is not state.own or now.content[0] is not kind or now.content[2] is not undeclared:
                 return False
-            if not {id(look.own), id(kind), id(undeclared)} <= set(map(id, parts)):
-                return False  # it was replaced, and set back at once
+            if not {id(state.own), id(kind), id(undeclared)} <= set(map(id, parts)):
+                return False  # the state was replaced and restored
             self._parts += parts
-            self._fields.append(look.own)
+            self._fields.append(state.own)
             self._counts.append(len(fields))
             self._names += fields
             self._values += fields.values()
@@ -87,8 +88,8 @@ class Watch:
             self._copies.append(copy)
 
     def holds(self, items: Sequence[Any]) -> bool:
-        """Whether these messages, which must be all that were added, are unchanged. Raises what comparing their values
-        raises."""
+        """Whether these messages are unchanged. They must be all the messages that were added. Raises any error that
+        comparing their values raises."""
         return (
             get_referents(*items) == self._parts
             and not get_referents(*self._empty)
@@ -104,7 +105,7 @@ class _Probe(BaseModel, extra="allow"):
 
 
 def _refers_to_all() -> bool:
-    """Whether `get_referents` returns everything that can be replaced in a message, in a stable order."""
+    """Whether `get_referents` returns everything in a message that can be replaced, in a stable order."""
     if sys.implementation.name != "cpython":
         return False
     probe = _Probe(name="name", other="other")  # type: ignore[call-arg]

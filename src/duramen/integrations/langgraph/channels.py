@@ -1,7 +1,7 @@
-"""The values of a graph's channels as fields that share what did not change, and back.
+"""Converts the values of a graph's channels to fields that share unchanged parts, and back.
 
-A list of objects becomes items that are stored one by one, a dict that holds such lists or long texts becomes fields,
-everything else is opaque bytes.
+A list of objects becomes items that are stored one by one. A dict that holds such lists or long texts becomes fields.
+Everything else becomes opaque bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Path = tuple[str, ...]
 _NUMBERS = frozenset([int, float, bool, type(None)])
 _DEEPEST = 4
 _MOST_FIELDS = 64
-"""A dict with more keys is stored whole: a field of its own for each costs more than it saves."""
+"""A dict with more keys is stored as one value: a field for each key would cost more than it saves."""
 _LONG = 1000
 _REMEMBERED = 100
-"""Of so many namespaces the last lists are held in memory."""
+"""The number of namespaces whose last lists are held in memory."""
 
 
 class SavedList(NamedTuple):
@@ -34,7 +34,7 @@ class SavedList(NamedTuple):
     snapshots: PersistentList[Any]
 
     def begins(self, items: Sequence[Any]) -> bool:
-        """Whether a list begins with these very objects."""
+        """Whether a list begins with the same objects (by identity)."""
         return 0 < len(self.items) <= len(items) and all(map(is_, items, self.items))
 
 
@@ -49,19 +49,20 @@ class SavedCheckpoint(NamedTuple):
 
 
 class SavedLists:
-    """What was last saved. Forgetting costs time, never truth. Safe to share between threads."""
+    """A cache of the lists that were last saved. An entry that is missing costs time, never correctness. Safe to share
+    between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: OrderedDict[tuple[str, str], SavedCheckpoint] = OrderedDict()
 
     def lists(self, session: str, name: str) -> Lists:
-        """The lists as they were last saved."""
+        """The lists that were last saved under this name; empty if they are not cached."""
         remembered = self._names.get((session, name))
         return remembered.lists if remembered is not None else {}
 
     def saved(self, session: str, name: str, id: str, lists: Lists) -> None:
-        """Remember what a checkpoint was made of."""
+        """Cache the lists of a checkpoint."""
         with self._lock:
             self._names[session, name] = SavedCheckpoint(id, lists)
             self._names.move_to_end((session, name))
@@ -69,13 +70,13 @@ class SavedLists:
                 self._names.popitem(last=False)
 
     def forget(self, session: str) -> None:
-        """The session's checkpoints are to be removed: nothing of them stays in memory."""
+        """Remove a session's lists from the cache. Call this before its checkpoints are removed."""
         with self._lock:
             for place in [place for place in self._names if place[0] == session]:
                 del self._names[place]
 
     def loaded(self, session: str, name: str, id: str, lists: Mapping[Path, list[Any]]) -> None:
-        """The checkpoint was given out as these new objects: they are what the next one will be made of."""
+        """Note that the checkpoint was loaded as these new objects. The next checkpoint will consist of them."""
         with self._lock:
             remembered = self._names.get((session, name))
             if remembered is None or remembered.id != id:
@@ -87,8 +88,10 @@ class SavedLists:
 
 
 class FieldEncoder:
-    """One walk over values. `untouched` says that nobody could have changed an object in place since the lists that
-    were `before`. Collects the lists that it meets, once they are saved."""
+    """Converts values to fields. `lists` holds the lists that it met, once they are saved.
+
+    `untouched`: no object of the lists in `before` can have been changed in place since they were saved.
+    """
 
     def __init__(self, serializer: ValueSerializer, before: Lists | None = None, *, untouched: bool = False) -> None:
         self._dump = serializer.dump
@@ -97,7 +100,7 @@ class FieldEncoder:
         self.lists: Lists = {}
 
     def fields(self, values: Mapping[str, Any], path: Path = ()) -> Fields:
-        """Names and the fields of its values."""
+        """The fields of these values, by name."""
         return {name: self._form(value, (*path, name)) for name, value in values.items()}
 
     def _form(self, value: Any, path: Path) -> BytesField | ListField | Fields:
@@ -115,15 +118,15 @@ class FieldEncoder:
 
 
 class _ItemEncoder:
-    """Gives the bytes of items: of what stands for them, where that is known. A node may go on, and change a message,
-    while it is saved. All of one serializer's are equal."""
+    """Encodes items. It encodes the snapshot of an item if there is one, because a node may change a message while it
+    is saved. Encoders of one serializer are equal."""
 
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
         self._snapshots: dict[int, Any] = {}
 
     def note(self, items: Sequence[Any], snapshots: Sequence[Any]) -> None:
-        """What stands for items that are to be encoded. They must be kept as long as this is used."""
+        """Set the snapshots of the items to encode. The caller must keep the items alive while this is used."""
         self._snapshots = dict(zip(map(id, items), snapshots, strict=True))
 
     def __call__(self, item: Any) -> bytes:
@@ -140,7 +143,8 @@ class _ItemEncoder:
 
 
 class _ListSnapshot:
-    """Gives the snapshots of a list, and notes them. All of one serializer's are equal: so are their snapshots."""
+    """Takes the snapshots of a list and records them. Objects of one serializer are equal, because they take equal
+    snapshots."""
 
     def __init__(
         self, dump: Dump, seen: SavedList | None, lists: Lists, path: Path, item_encoder: _ItemEncoder
@@ -156,7 +160,7 @@ class _ListSnapshot:
         if seen is not None and seen.begins(items):
             fresh = items[len(seen.items) :]
             more = take_snapshots(fresh, [], self._dump)
-            # Of one kind, or the longer list would say of itself that all are messages.
+            # Extend only if both are of one kind: a MessageSnapshots must contain messages only.
             alike = type(more) is type(seen.snapshots) or not fresh
             found = seen.snapshots.extended(more) if alike else PersistentList([*seen.snapshots, *more])
         else:
@@ -174,9 +178,9 @@ class _ListSnapshot:
 
 
 def _holds_objects(items: list[Any]) -> bool:
-    """Numbers are stored with their list: one by one they would take many times the room."""
+    """Whether to store the items one by one. A list of numbers is stored as one value, which takes far less space."""
     if items and type(items[0]) not in _NUMBERS:
-        return True  # so it is with messages, of which there may be many
+        return True  # a shortcut for long lists of messages
     return not set(map(type, items)) <= _NUMBERS
 
 
@@ -192,14 +196,14 @@ def _is_worth_fields(value: dict[Any, Any]) -> bool:
 
 
 class FieldDecoder:
-    """One walk over stored fields, back to values. Collects the lists that it makes."""
+    """Converts stored fields back to values. `lists` holds the lists that it made."""
 
     def __init__(self, serializer: ValueSerializer) -> None:
         self._load = serializer.load
         self.lists: dict[Path, list[Any]] = {}
 
     def values(self, fields: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
-        """Names and their values."""
+        """The values of these fields, by name."""
         return {name: self._value(field, (*path, name)) for name, field in fields.items()}
 
     def _value(self, field: Any, path: Path) -> Any:
@@ -212,11 +216,12 @@ class FieldDecoder:
 
 
 _FEW = 8
-"""ListField of a list that are serialized at once. In a longer one most are probably known, and those need not be."""
+"""A list with at most this many items is serialized at once. In a longer list, most items are probably stored already
+and need not be serialized."""
 
 
 def serialize_short_lists(fields: Fields) -> Fields:
-    """Fields whose short lists are serialized already."""
+    """The same fields with their short lists serialized."""
     return {name: _serialized(value) for name, value in fields.items()}
 
 
@@ -227,7 +232,7 @@ def _serialized(value: BytesField | ListField | Fields) -> BytesField | ListFiel
 
 
 def fields_from_stored(fields: Mapping[str, Any]) -> Fields:
-    """Fields as they were read, to be saved elsewhere."""
+    """Fields that were read from the store, in the form to save them in another thread."""
     return {name: _stored(field) for name, field in fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""Where a configuration of LangGraph's leads: to which thread, namespace and checkpoint; and what may follow it."""
+"""The thread, namespace and checkpoint of a LangGraph configuration, and the checkpoint that must be the newest."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...errors import InvalidInput
 from ...journal.events import check_name
 
 GRAPH = "graph:"
-"""What the names of a graph's checkpoints in a session begin with; the namespace follows."""
+"""The prefix of the names of a graph's checkpoints in a session. The namespace follows."""
 _ASKED = "__duramen_asked"
-"""In the configuration of a loaded checkpoint, which a graph hands on to each `put` of the run: the id that was asked
-for, or nothing if the newest was. LangGraph keeps what begins with two underscores out of metadata."""
+"""The key in the configuration of a loaded checkpoint for the id that was requested; "" if the newest was. A graph
+passes the configuration to each `put` of the run. LangGraph does not copy keys with two underscores into metadata."""
 _REPLAYING = "__pregel_replay_state"
 
 
 class ConfigPosition(NamedTuple):
-    """A checkpoint's place; `id` is None where none is named."""
+    """The position of a checkpoint. `id` is None if the configuration has none."""
 
     thread: str
     namespace: str
@@ -32,18 +32,18 @@ class ConfigPosition(NamedTuple):
         return GRAPH + self.namespace
 
     def config(self, asked: str | None = None) -> RunnableConfig:
-        """The configuration that leads here."""
+        """The configuration of this position."""
         place = {"thread_id": self.thread, "checkpoint_ns": self.namespace, "checkpoint_id": self.id}
         return {"configurable": place if asked is None else {**place, _ASKED: asked}}
 
 
 def parse_config(config: RunnableConfig) -> ConfigPosition:
-    """Where a configuration leads. Raises `InvalidInput` if it names no thread."""
+    """The position of a configuration. Raises `InvalidInput` if it has no thread_id."""
     configurable = config.get("configurable") or {}
     thread = configurable.get("thread_id")
     if thread is None or thread == "":
         raise InvalidInput(
-            "the configuration names no thread",
+            "the configuration has no thread_id",
             hint='invoke the graph with config={"configurable": {"thread_id": "…"}}',
         )
     id = configurable.get("checkpoint_id")
@@ -51,15 +51,15 @@ def parse_config(config: RunnableConfig) -> ConfigPosition:
 
 
 def thread_id(thread: object) -> str:
-    """A thread's id as the id of a session."""
+    """The session id of a thread. Raises `InvalidInput` if it cannot be one."""
     return check_name("thread_id", str(thread))
 
 
 def expected_newest(config: RunnableConfig, metadata: Mapping[str, Any]) -> Any:
-    """What must be the newest checkpoint for a new one to follow it; `ANYTHING` where LangGraph means to branch off.
+    """The id of the checkpoint that must be the newest for this save; `ANYTHING` if LangGraph starts a branch.
 
-    A run goes on from what it loaded. It loaded the newest unless it asked for another by its id, which is how a
-    graph travels in time: then its first checkpoint begins a branch.
+    A run continues from the checkpoint that it loaded. That is the newest one, unless the run requested another by its
+    id (time travel). In that case its first checkpoint starts a branch.
     """
     configurable = config.get("configurable") or {}
     parent, asked = configurable.get("checkpoint_id") or None, configurable.get(_ASKED)
@@ -69,7 +69,7 @@ def expected_newest(config: RunnableConfig, metadata: Mapping[str, Any]) -> Any:
 
 
 def _began_empty(configurable: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    """Whether this is a graph's run on a thread that it found empty, not a program that uses the saver by itself."""
+    """Whether a graph runs on a thread that was empty. False for a program that calls the saver directly."""
     if configurable.get(_REPLAYING):
-        return False  # a subgraph, gone back to an earlier checkpoint or to before its first
+        return False  # a subgraph that went back to an earlier checkpoint, or to before its first
     return metadata.get("source") == "update" or any(key.startswith("__pregel_") for key in configurable)

@@ -1,4 +1,4 @@
-"""Either kind of handle behind either kind of call: blocking calls on an asynchronous handle, and the reverse."""
+"""Sync and async calls on both kinds of handle."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ T = TypeVar("T")
 
 
 class HandleAdapter:
-    """A handle's journal, and how an event loop gets at it without being blocked."""
+    """The journal of a handle, and methods to use it without blocking the event loop."""
 
     def __init__(self, handle: Duramen | AsyncDuramen) -> None:
         if not isinstance(handle, Duramen | AsyncDuramen):
             raise InvalidInput(
-                f"{type(handle).__name__} is no handle", hint="give what duramen.open or duramen.aopen returned"
+                f"{type(handle).__name__} is not a duramen handle",
+                hint="pass the handle that duramen.open() or duramen.aopen() returned",
             )
         self._looping = isinstance(handle, AsyncDuramen)
         self.journal: Journal = (handle if isinstance(handle, AsyncDuramen) else handle._core)._journal
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it on the event loop, or on a thread if the handle blocks."""
+        """Await the work on the event loop, or run it on a thread if the handle is sync. Returns its result."""
         return await work if self._looping else await asyncio.to_thread(drive, work)
 
     async def iterate(self, stream: AsyncGenerator[T, None]) -> AsyncIterator[T]:
-        """The same for each item of a stream."""
+        """Yield the items of a stream, each as by `run`."""
         try:
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""The writes of a graph's tasks, which are attached to a checkpoint until the next one includes them."""
+"""The writes of a graph's tasks. They are attached to a checkpoint until the next checkpoint includes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .serializer import ValueSerializer, pack_id, unpack_id
 def pack_writes(
     writes: Sequence[tuple[str, Any]], task: str, path: str, serializer: ValueSerializer
 ) -> tuple[dict[str, Any], Fields]:
-    """The writes of one call: what is noted about them, and the fields of their values."""
+    """The writes of one call: their description, and the fields of their values."""
     data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
     if path:
         data["path"] = path
@@ -25,10 +25,10 @@ def pack_writes(
 
 
 def unpack_writes(calls: Iterable[Attachment], serializer: ValueSerializer) -> list[PendingWrite]:
-    """What the calls amount to, in the order in which LangGraph applies them.
+    """The writes of these calls, in the order in which LangGraph applies them.
 
-    A write has its place in its task: the first one at a place stays, as a task that runs again gives the same ones;
-    errors, interrupts and answers have places of their own, where the last one counts.
+    A write has an index in its task. The first write at an index counts, because a task that runs again writes the same
+    values. Errors, interrupts and answers have fixed indexes, at which the last write counts.
     """
     rows: dict[tuple[str, int], tuple[str, str, Any]] = {}
     for call in calls:

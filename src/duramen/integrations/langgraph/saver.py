@@ -1,4 +1,4 @@
-"""LangGraph's checkpointer on a journal: the methods that LangGraph calls, each in its blocking and its async form."""
+"""LangGraph's checkpointer on a journal. Each method that LangGraph calls has a sync and an async form."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .threads import Threads
 
 
 class DuramenSaver(BaseCheckpointSaver[int]):
-    """A checkpointer that stores what is new: messages are written once, whatever the length of the conversation.
+    """A checkpointer that stores only what changed: each message is written once, however long the conversation is.
 
-    A thread is the session of the same id; both kinds of handle serve both kinds of graph call. ValueSerializer are serialized
-    by LangGraph's own serializer (`serde`), without pickle.
+    A thread is the session with the same id. Sync and async graph calls work with both kinds of handle. LangGraph's own
+    serializer (`serde`) serializes the values, without pickle.
 
-    Two runs that go on from the same checkpoint of a thread would lose the messages of one of them: the second one to
-    save gets a `CheckpointConflict`. With `on_conflict="allow"` it wins silently, as with LangGraph's own savers. Runs
-    that ask for an earlier checkpoint by its id branch off as ever.
+    If two runs continue from the same checkpoint of a thread, the messages of one would be lost. The second one to save
+    gets a `CheckpointConflict`. With `on_conflict="allow"` it overwrites the first silently, as with LangGraph's own
+    savers. A run that requests an earlier checkpoint by its id starts a branch and never conflicts.
 
     A message that a node changes in place is stored with the next checkpoint.
     """
@@ -58,7 +58,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
 
     @property
     def _threads(self) -> Threads:
-        if self._serializer.serde is not self.serde:  # LangGraph exchanges the serializer of a copy of its saver
+        if self._serializer.serde is not self.serde:  # LangGraph copies a saver and replaces the serializer of the copy
             self._serializer = ValueSerializer(self.serde)
         return Threads(
             self._handle.journal, self._checkpoints, self._saved_lists, self._serializer, refuse=self._refuse
@@ -77,7 +77,8 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Save a checkpoint; durable on return. Raises `CheckpointConflict`."""
+        """Save a checkpoint and return its configuration. It is durable when this returns. Raises
+        `CheckpointConflict` if another run saved one first."""
         return drive(self._threads.put(config, checkpoint, metadata))
 
     async def aput(
@@ -93,7 +94,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Attach a task's writes to a checkpoint; durable on return."""
+        """Attach a task's writes to a checkpoint. They are durable when this returns."""
         drive(self._threads.put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
@@ -102,11 +103,11 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         """As `put_writes`."""
         await self._handle.run(self._threads.put_writes(config, writes, task_id, task_path))
 
-    # -- decoder
+    # -- reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that the configuration names, or the newest. If that one is damaged, the one before it, with a
-        warning in the log."""
+        """The checkpoint with the configured id, or the newest one. If the newest is damaged, the one before it is
+        returned and a warning is logged. None if there is none."""
         return drive(self._threads.get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -121,7 +122,8 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints of a namespace, a thread or all threads (None), newest first; `filter` looks at metadata."""
+        """The checkpoints of a namespace, a thread or all threads (None), newest first. `filter` applies to
+        metadata."""
         return drive_iterator(self._threads.tuples(config, filter, before, limit))
 
     def alist(
@@ -138,7 +140,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     # -- removing and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread's checkpoints and writes, payloads included."""
+        """Remove a thread's checkpoints and writes, including their payloads."""
         drive(self._removal.delete(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -146,7 +148,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         await self._handle.run(self._removal.delete(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints that these runs saved in any thread, with their writes. Looks at all checkpoints."""
+        """Remove the checkpoints that these runs saved in any thread, with their writes. Reads all checkpoints."""
         drive(self._removal.delete_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -162,8 +164,8 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         await self._handle.run(self._removal.copy(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Of these threads keep the newest checkpoint of each namespace ("keep_latest") or nothing ("delete"). Earlier
-        ones stay where the newest needs their writes (DeltaChannel)."""
+        """Keep only the newest checkpoint of each namespace of these threads ("keep_latest"), or none ("delete").
+        Earlier ones also stay if the newest needs their writes (DeltaChannel)."""
         drive(self._removal.prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:

@@ -1,4 +1,4 @@
-"""How items and namespaces are chosen: LangGraph's filters and match conditions, and ranking by words."""
+"""Selects items and namespaces with LangGraph's filters and match conditions, and ranks items by words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def matches(value: Any, wanted: Any) -> bool:
-    """Whether a value is as a filter wants it: equal, or within operators; dicts and lists are looked at inside."""
+    """Whether a value matches a filter: it is equal or meets the operators. Dicts and lists are compared
+    recursively."""
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
             return all(_holds(value, name, bound) for name, bound in wanted.items())
@@ -43,14 +44,14 @@ def _holds(value: Any, name: str, bound: Any) -> bool:
         return bool(value != bound)
     order = _ORDERS.get(name)
     if order is None:
-        raise InvalidInput(f"{name!r} is no operator of a filter", hint="use $eq, $ne, $gt, $gte, $lt or $lte")
+        raise InvalidInput(f"{name!r} is not a filter operator", hint="use $eq, $ne, $gt, $gte, $lt or $lte")
     alike = isinstance(value, str) == isinstance(bound, str)
     return alike and all(isinstance(one, str | int | float) for one in (value, bound)) and order(value, bound)
 
 
 def ranked(items: Sequence[KvItem], query: str | None) -> list[tuple[KvItem, float | None]]:
-    """Items by how many of the query's words are in their texts, the most recent first among equals; with the share of
-    words as the score. Without a query, the most recent first."""
+    """Items with their scores, best first. The score is the share of the query's words that occur in the item's texts.
+    Items with equal scores, and all items without a query, are ordered by their last update, newest first."""
     recent = sorted(items, key=lambda item: item.updated, reverse=True)
     words = _words(query or "")
     if not words:
@@ -78,7 +79,7 @@ def _texts(value: Any) -> Iterator[str]:
 def filter_namespaces(
     namespaces: Sequence[Namespace], conditions: Sequence[MatchCondition] | None, max_depth: int | None
 ) -> list[Namespace]:
-    """The namespaces that meet all conditions, cut at a depth, sorted."""
+    """The namespaces that meet all conditions, shortened to `max_depth` parts, sorted, without duplicates."""
     found = [
         namespace for namespace in namespaces if all(_meets(namespace, condition) for condition in conditions or ())
     ]
@@ -88,7 +89,7 @@ def filter_namespaces(
 def _meets(namespace: Namespace, condition: MatchCondition) -> bool:
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
-        raise InvalidInput(f"{condition.match_type!r} is no way to match", hint='use "prefix" or "suffix"')
+        raise InvalidInput(f"match_type cannot be {condition.match_type!r}", hint='use "prefix" or "suffix"')
     if len(path) > len(namespace):
         return False
     part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]

@@ -1,4 +1,4 @@
-"""What LangGraph hands over, as bytes: values by LangGraph's own serializer, ids and bookkeeping compactly."""
+"""Packs LangGraph's data into bytes: values with LangGraph's own serializer, ids and metadata in a compact form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
 _KINDS = {"null": 0, "bytes": 1, "bytearray": 2, "msgpack": 3, "json": 4}
-"""One byte for what LangGraph's serializer calls its results. Numbers are stored: never reuse one."""
+"""One byte for each type name of LangGraph's serializer. The numbers are stored: never reuse one."""
 _NAMES = {number: kind for kind, number in _KINDS.items()}
 _OTHER = 255
 _KNOWN = frozenset(["v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"])
@@ -24,13 +24,13 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class ValueSerializer:
-    """ValueSerializer to bytes and back, by a serializer of LangGraph's."""
+    """Converts values to bytes and back with a LangGraph serializer."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
     def dump(self, value: Any) -> bytes:
-        """The bytes of a value, the serializer's word for them in front."""
+        """The bytes of a value. The serializer's type name comes first, as a number if it is a known one."""
         kind, body = self.serde.dumps_typed(value)
         number = _KINDS.get(kind)
         if number is not None:
@@ -39,7 +39,7 @@ class ValueSerializer:
         return bytes([_OTHER, len(name)]) + name + body
 
     def load(self, packed: bytes) -> Any:
-        """The value again."""
+        """The value of bytes from `dump`."""
         number = packed[0]
         if number != _OTHER:
             return self.serde.loads_typed((_NAMES[number], packed[1:]))
@@ -47,15 +47,15 @@ class ValueSerializer:
         return self.serde.loads_typed((packed[2:end].decode(), packed[end:]))
 
 
-# -- ids and times: short where they have the usual form, as they are where not
+# -- ids and times: compact if they have the usual form, unchanged otherwise
 
 _ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 _HOLDERS = frozenset([list, tuple, set, frozenset])
 
 
-@lru_cache(1024)  # each id comes several times: as its own, as the next one's parent, as what that one must follow
+@lru_cache(1024)  # each id is packed several times: for its own checkpoint, as parent and as the expected newest
 def pack_id(text: str) -> bytes | str:
-    """Sixteen bytes for a UUID."""
+    """An id in a compact form: sixteen bytes for a UUID, the text itself otherwise."""
     digits = text.replace("-", "")
     if len(digits) != 32 or len(text) != 36:
         return text
@@ -67,7 +67,7 @@ def pack_id(text: str) -> bytes | str:
 
 
 def unpack_id(packed: bytes | str) -> str:
-    """The id again."""
+    """The id from `pack_id`."""
     if isinstance(packed, str):
         return packed
     digits = packed.hex()
@@ -76,13 +76,13 @@ def unpack_id(packed: bytes | str) -> str:
 
 @lru_cache(1024)
 def short_id(id: str) -> str:
-    """The id of a checkpoint as the journal has it: 22 characters for a UUID."""
+    """The id of a checkpoint in the journal: 22 characters for a UUID."""
     packed = pack_id(id)
     return urlsafe_b64encode(packed).decode().rstrip("=") if isinstance(packed, bytes) else f".{id}"
 
 
 def long_id(short: str) -> str:
-    """The id again."""
+    """The id from `short_id`."""
     return short[1:] if short.startswith(".") else unpack_id(urlsafe_b64decode(f"{short}=="))
 
 
@@ -101,13 +101,14 @@ def _unpack_time(packed: int | str) -> str:
     return (_EPOCH + packed * _MICROSECOND).isoformat() if isinstance(packed, int) else packed
 
 
-# -- a checkpoint's bookkeeping: all but the values of its channels
+# -- everything in a checkpoint except the values of its channels
 
 
 def pack_note(
     checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None, serializer: ValueSerializer
 ) -> dict[str, Any]:
-    """What is noted with a checkpoint. Metadata stay readable, for people and for the search for credentials."""
+    """The data that is stored with a checkpoint. Metadata is stored as plain data, so that people can read it and
+    credentials in it are found."""
     versions = checkpoint.get("channel_versions") or {}
     places = {channel: place for place, channel in enumerate(versions)}
     seen = {
@@ -129,7 +130,7 @@ def pack_note(
 def unpack_note(
     note: Mapping[str, Any], id: str, channel_values: dict[str, Any], serializer: ValueSerializer
 ) -> Checkpoint:
-    """The checkpoint again, with the values of its channels."""
+    """The checkpoint from `pack_note`, with the values of its channels."""
     v, ts, versions, seen, updated, *rest = _unpack(note["book"])
     channels = list(versions)
     named = {node: _paired(flat, channels) for node, flat in seen.items()}
@@ -149,7 +150,7 @@ def unpack_note(
 
 
 def unpack_metadata(note: Mapping[str, Any], serializer: ValueSerializer) -> Any:
-    """The metadata again."""
+    """The metadata from `pack_note`."""
     metadata = note["metadata"]
     return serializer.load(metadata) if isinstance(metadata, bytes) else metadata
 
@@ -163,12 +164,12 @@ def _name(place: Any, channels: list[str]) -> str:
 
 
 def _plain(metadata: CheckpointMetadata, serializer: ValueSerializer) -> Any:
-    """Metadata as they are if the journal can store them, else as the serializer has them."""
+    """The metadata itself if the journal can store it, its serialized form otherwise."""
     return dict(metadata) if is_plain(metadata) else serializer.dump(metadata)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is made of Python's own types alone, all the way down."""
+    """Whether a value consists only of built-in types, at every level."""
     kind = type(value)
     if kind in _ATOMS:
         return True

@@ -1,12 +1,12 @@
-"""Noticing which items of a list changed since it was last saved, without serializing them again.
+"""Detects which items of a list changed since it was last saved, without serializing them again.
 
-Each item has a snapshot that no change in place can reach: a message's fields, copied. What an item is made of now is
-compared with the snapshot that was there, at the speed of `==` on dicts; only what is new is copied. A change that `==`
-does not see, such as 1 to True, is not seen here.
+Each item has a snapshot: a copy of its fields, which in-place changes cannot reach. The current fields are compared
+with the snapshot by `==`, and only new items are copied. A change that `==` does not detect, such as 1 to True, is not
+detected here.
 
-A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
-memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one snapshot. MessageSnapshots
-that are saved again and again are watched, which takes a third of that: see `change_detection`.
+A conversation of a thousand messages is compared at each checkpoint, and most of the time goes into reading it from
+memory. So the messages are read in one pass, only new ones are copied, and all empty containers share one snapshot.
+Messages that are saved repeatedly are watched, which takes a third of the time: see `change_detection`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ...checkpoints.persistent_list import PersistentList
-from .change_detection import ATOMS, CAN_WATCH, Watch, look_at
+from .change_detection import ATOMS, CAN_WATCH, Watch, read_state
 
 Dump = Callable[[Any], bytes]
 _NO_DICT: dict[Any, Any] = {}
 _NO_LIST: list[Any] = []
 _live_message = attrgetter("__class__", "__dict__", "__pydantic_extra__")
-"""All that can change about a message. Its snapshot is the same, copied."""
+"""Everything that can change in a message. A snapshot is a copy of this."""
 
 
 class MessageSnapshots(PersistentList[Any]):
-    """The snapshots of messages, where each item is one."""
+    """The snapshots of a list in which every item is a message."""
 
     __slots__ = ("_compared", "_watch")
 
@@ -37,22 +37,22 @@ class MessageSnapshots(PersistentList[Any]):
         super().__init__(snapshots)
         self._watch: Watch | None = None
         self._compared: Any = None
-        """The first of the messages that were last compared."""
+        """The first message of the list that was last compared."""
 
     def extended(self, more: Sequence[Any]) -> Self:
-        """These and some more, which nobody watches yet."""
+        """These snapshots and more. The longer list is not watched yet."""
         longer = super().extended(more)
         longer._watch = longer._compared = None
         return longer
 
     def match(self, items: Sequence[Any]) -> bool:
-        """Whether a list begins with what these stand for."""
+        """Whether a list begins with the messages of these snapshots, unchanged."""
         if not 0 < len(self) <= len(items):
             return False
         items = items[: len(self)]
         try:
             return self._holds(items) or self._equals(items)
-        except Exception:  # noqa: BLE001 - no message; or whatever a value raises that is compared: it is another one
+        except Exception:  # noqa: BLE001 - not a message, or a value that raises when it is compared
             self._watch = None
             return False
 
@@ -62,35 +62,35 @@ class MessageSnapshots(PersistentList[Any]):
             return False
         if watch.holds(items):
             return True
-        self._watch = None  # something changed: what it holds on to is of no more use
+        self._watch = None  # a message changed, so the watched objects are out of date
         return False
 
     def _equals(self, items: Sequence[Any]) -> bool:
-        # Watching pays where the same messages come often: not for those that were loaded for one more step.
+        # Watching pays only if the same objects are saved often, and not if they were loaded for one more step.
         often = CAN_WATCH and self._compared is items[0]
         self._compared = items[0]
         if not often:
             return all(map(eq, self, map(_live_message, items)))
-        looks, watch = [look_at(item) for item in items], Watch(items[0])
-        if not all(map(eq, self, (look.said for look in looks))):
+        states, watch = [read_state(item) for item in items], Watch(items[0])
+        if not all(map(eq, self, (state.content for state in states))):
             return False
-        self._watch = watch if watch.add(items, looks, self) else None
+        self._watch = watch if watch.add(items, states, self) else None
         return True
 
     def followed_by(self, items: Sequence[Any], dump: Dump) -> MessageSnapshots:
-        """These and the snapshots of further messages, which are watched along if these are."""
-        watch, self._watch = self._watch, None  # it goes along
-        looks = [look_at(item) for item in items]
-        snapshots = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
+        """These snapshots and those of further messages. If these are watched, the longer list is watched instead."""
+        watch, self._watch = self._watch, None
+        states = [read_state(item) for item in items]
+        snapshots = [_copied(state.content, item, dump) for state, item in zip(states, items, strict=True)]
         longer = self.extended(snapshots)
         longer._compared = self._compared
-        if watch is not None and all(type(one) is tuple for one in snapshots) and watch.add(items, looks, snapshots):
+        if watch is not None and all(type(one) is tuple for one in snapshots) and watch.add(items, states, snapshots):
             longer._watch = watch
         return longer
 
 
 def take_snapshots(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> PersistentList[Any]:
-    """The snapshots of items. Where the one in `known` still holds, it is that very object."""
+    """The snapshots of items. A snapshot in `known` that is still valid is used again (the same object)."""
     if isinstance(known, MessageSnapshots) and known.match(items):
         fresh = items[len(known) :]
         if not fresh:
@@ -103,7 +103,7 @@ def take_snapshots(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Pe
 
 
 def restore(snapshot: Any, item: Any) -> Any:
-    """What is to be serialized of an item: what its snapshot says, whatever became of the item since that was made."""
+    """Rebuild an item from its snapshot for serializing. Later changes of the item do not matter."""
     if type(snapshot) is not tuple:
         return snapshot
     kind, fields, undeclared = snapshot
@@ -120,7 +120,7 @@ def _are_messages(items: Sequence[Any]) -> bool:
 
 
 def _snapshots_of(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: Dump) -> list[Any]:
-    """snapshots from all that can change about the items."""
+    """The snapshots of items, given everything that can change in them (`live`)."""
     count = len(known)
     if count and _equal(live[:count], list(known)):
         return [*known, *(_copied(*one, dump) for one in zip(live[count:], items[count:], strict=True))]
@@ -132,12 +132,12 @@ def _snapshots_of(live: list[Any], items: Sequence[Any], known: Sequence[Any], d
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - an array inside, which has no one answer; or whatever else a value raises
+    except Exception:  # noqa: BLE001 - for example an array, whose comparison has no single result
         return False
 
 
 def _live(item: Any, dump: Dump) -> Any:
-    """All that can change about an item; its bytes if that is not known."""
+    """Everything that can change in an item; its serialized bytes if that cannot be determined."""
     kind: Any = type(item)
     if kind is str or kind is dict or kind is list:
         return item
@@ -150,13 +150,13 @@ def _copied(live: Any, item: Any, dump: Dump) -> Any:
             kind, fields, extra = live
             return kind, _copy(fields), _copy(extra)
         return _copy(live)
-    except ValueError:  # something inside that cannot be copied, or compared, without knowing it
+    except ValueError:  # it contains a value of another type, which cannot be copied or compared here
         return dump(item)
 
 
 @lru_cache(1024)
 def _is_transparent(kind: type[object]) -> bool:
-    """Whether the fields of a class's objects say all that is serialized."""
+    """Whether the fields of a class contain everything that is serialized of its objects."""
     if not issubclass(kind, BaseModel) or kind.__private_attributes__:
         return False
     own = [one for one in kind.__mro__ if one is not BaseModel and vars(one).get("__slots__")]
@@ -164,14 +164,14 @@ def _is_transparent(kind: type[object]) -> bool:
 
 
 def _copy(value: Any) -> Any:
-    """A copy that shares nothing that can change. ValueError for other than plain data."""
+    """A copy that shares no mutable object. Raises ValueError for values that are not plain data."""
     kind = type(value)
     if kind in ATOMS:
         return value
     if kind is dict:
         if not value:
             return _NO_DICT
-        # Of a copy that is made at once: another thread may be about to change it.
+        # Iterate over a shallow copy, because another thread may change the dict.
         return {name: inner if type(inner) in ATOMS else _copy(inner) for name, inner in value.copy().items()}
     if kind is list:
         return [inner if type(inner) in ATOMS else _copy(inner) for inner in value.copy()] if value else _NO_LIST
@@ -179,4 +179,4 @@ def _copy(value: Any) -> Any:
         return kind(map(_copy, value))
     if kind is set:
         return set(map(_copy, value.copy()))
-    raise ValueError(f"{kind.__name__} is no plain data")
+    raise ValueError(f"{kind.__name__} is not plain data")

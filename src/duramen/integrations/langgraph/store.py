@@ -32,12 +32,12 @@ _MINUTE = 60_000_000
 
 
 class DuramenStore(BaseStore):
-    """ListField under namespaces and keys that outlive threads.
+    """Items with namespaces and keys that outlive threads.
 
-    Filters, namespaces and validation are LangGraph's. `search(query=…)` ranks by words until `duramen.memory` brings
-    vectors: its score is the share of the query's words that an item holds. `ttl` takes LangGraph's `TTLConfig`: items
-    whose time has passed are never given out; their payloads go at the next sweep, which is a call of `sweep_ttl` or,
-    with `sweep_interval_minutes`, comes with the first put after so long.
+    Filters, namespaces and validation are those of LangGraph. `search(query=…)` ranks by words: the score is the share
+    of the query's words that an item contains. `ttl` takes LangGraph's `TTLConfig`. Expired items are never returned;
+    their payloads are removed by `sweep_ttl`. With `sweep_interval_minutes`, the first put after that interval sweeps
+    too.
     """
 
     supports_ttl = True
@@ -45,7 +45,7 @@ class DuramenStore(BaseStore):
     def __init__(self, dm: Duramen | AsyncDuramen, *, index: Any = None, ttl: TTLConfig | None = None) -> None:
         if index is not None:
             raise InvalidInput(
-                "DuramenStore has no vector index", hint="leave index out; search(query=…) ranks by words"
+                "DuramenStore has no vector index", hint="leave out index=; search(query=…) ranks by words"
             )
         self._handle = HandleAdapter(dm)
         self._items = KvItems(self._handle.journal)
@@ -53,7 +53,8 @@ class DuramenStore(BaseStore):
         self._next_sweep = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations: reads first, which see nothing of the batch's own writes; of writes to one key the last."""
+        """Execute operations and return their results. All reads come first and do not see the writes of this batch. Of
+        several writes to one key, only the last is stored."""
         return drive(self._do(list(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -61,7 +62,7 @@ class DuramenStore(BaseStore):
         return await self._handle.run(self._do(list(ops)))
 
     def sweep_ttl(self) -> int:
-        """Remove items whose time has passed. Returns how many."""
+        """Remove expired items. Returns how many."""
         return drive(self._items.sweep())
 
     async def asweep_ttl(self) -> int:
@@ -86,7 +87,7 @@ class DuramenStore(BaseStore):
             namespaces = filter_namespaces(await self._items.namespaces(), op.match_conditions, op.max_depth)
             return namespaces[op.offset : op.offset + op.limit]
         if not isinstance(op, PutOp):
-            raise InvalidInput(f"{type(op).__name__} is no operation of a store", hint="use the store's own methods")
+            raise InvalidInput(f"{type(op).__name__} is not a store operation", hint="use the methods of the store")
         return None
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:

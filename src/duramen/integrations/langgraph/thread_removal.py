@@ -1,4 +1,4 @@
-"""Removing and copying LangGraph's threads. What is removed loses its payloads; the journal keeps that it was there."""
+"""Removes and copies LangGraph's threads. A removal deletes the payloads; the events stay in the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .serializer import ValueSerializer, short_id, unpack_id, unpack_metadata
 from .threads import CHECKPOINT, WRITES, Threads
 
 _COUNTERS = "counters_since_delta_snapshot"
-"""LangGraph's metadata about channels that are not stored whole: their values lie in the writes since a snapshot."""
+"""LangGraph's metadata key for channels that are not stored in full: their values are in the writes since a
+snapshot."""
 
 
 class ThreadRemoval:
@@ -32,11 +33,11 @@ class ThreadRemoval:
         session = thread_id(thread)
         self._saved_lists.forget(session)
         places = await self._threads.namespaces(session)
-        for place in {ConfigPosition(session, "", None), *places}:  # writes may lie where no checkpoint ever came
+        for place in {ConfigPosition(session, "", None), *places}:  # there may be writes without a checkpoint
             await self._checkpoints.drop(place.thread, place.name, None, reason=reason)
 
     async def delete_runs(self, runs: Iterable[str]) -> None:
-        """Remove the checkpoints of these runs, with their writes, from all threads. Looks at every checkpoint."""
+        """Remove the checkpoints of these runs, with their writes, from all threads. Reads every checkpoint."""
         doomed = set(runs)
         if not doomed:
             return
@@ -46,7 +47,7 @@ class ThreadRemoval:
                 await self._drop(place, ids, "delete_for_runs")
 
     async def copy(self, source: str, target: str) -> None:
-        """Save the checkpoints and writes of one thread to another, oldest first."""
+        """Copy the checkpoints and writes of one thread to another, oldest first."""
         target = thread_id(target)
         for place in await self._threads.namespaces(thread_id(source)):
             for saved in reversed(await self._all(place)):
@@ -59,7 +60,7 @@ class ThreadRemoval:
     async def prune(self, threads: Iterable[str], strategy: str) -> None:
         """Keep the newest checkpoint of each namespace of these threads, or none."""
         if strategy not in ("keep_latest", "delete"):
-            raise InvalidInput(f"{strategy!r} is no strategy", hint='use "keep_latest" or "delete"')
+            raise InvalidInput(f"strategy cannot be {strategy!r}", hint='use "keep_latest" or "delete"')
         for thread in threads:
             if strategy == "delete":
                 await self.delete(thread, "prune")
@@ -70,7 +71,8 @@ class ThreadRemoval:
                 await self._drop(place, [one.id for one in every if one.id not in needed], "prune")
 
     async def _needed(self, every: list[StoredCheckpoint]) -> set[str]:
-        """The newest, and the ones before it whose writes make up channels that it does not hold whole."""
+        """The newest checkpoint, and the earlier ones whose writes it needs for channels that are not stored in
+        full."""
         known = {one.id: one for one in every}
         needed: set[str] = set()
         current = every[0] if every else None

@@ -1,4 +1,4 @@
-"""LangGraph's threads as sessions: what the saver does, written once for both APIs."""
+"""Stores LangGraph's threads as sessions. The implementation of the saver, for the sync and the async API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("duramen.langgraph")
 
 
 class Threads:
-    """The threads of one workspace, with values as one serializer has them."""
+    """The threads of one workspace. One serializer converts all values."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class Threads:
     # -- writing
 
     async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
-        """Save a checkpoint after the one that the configuration names. Raises `CheckpointConflict`."""
+        """Save a checkpoint after the configured one and return its configuration. Raises `CheckpointConflict` if
+        another run saved one first."""
         place = parse_config(config)
         id = short_id(checkpoint["id"])
         untouched = metadata.get("source") == "input"  # no node has run since the values were loaded
@@ -73,27 +74,29 @@ class Threads:
             raise CheckpointConflict(thread, name, expected, found) from None
 
     async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
-        """Attach a task's writes to a checkpoint."""
+        """Attach a task's writes to a checkpoint. Raises `InvalidInput` if the configuration has no checkpoint_id."""
         place = parse_config(config)
         if place.id is None:
-            raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
+            raise InvalidInput(
+                "the configuration has no checkpoint_id", hint="pass put_writes() the id of the checkpoint"
+            )
         data, fields = pack_writes(writes, task, path, self._serializer)
         checkpoint = short_id(place.id)
         await self._checkpoints.attach(
             place.thread, place.name, checkpoint, data, type=WRITES, fields=fields, can_wait=True
         )
 
-    # -- decoder
+    # -- reading
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that the configuration names, or the newest."""
+        """The checkpoint with the configured id, or the newest one. None if there is none."""
         place = parse_config(config)
         asked = None if place.id is None else short_id(place.id)
         saved = await self._checkpoints.load(place.thread, place.name, id=asked)
         if saved is None:
             return None
         for damage in saved.skipped:
-            _log.warning("a damaged checkpoint was left out: %s", damage)
+            _log.warning("skipped a damaged checkpoint: %s", damage)
         return await self._tuple(place, saved, asked=place.id or "")
 
     async def tuples(
@@ -103,8 +106,8 @@ class Threads:
         before: RunnableConfig | None,
         limit: int | None,
     ) -> AsyncGenerator[CheckpointTuple, None]:
-        """Checkpoints of a namespace, a thread or all threads, newest first. `before` may name a checkpoint of another
-        namespace: LangGraph's ids sort by time."""
+        """The checkpoints of a namespace, a thread or all threads, newest first. `before` may be a checkpoint of
+        another namespace, because LangGraph's ids sort by time."""
         configurable = (config or {}).get("configurable") or {}
         id, upto = configurable.get("checkpoint_id"), ((before or {}).get("configurable") or {}).get("checkpoint_id")
         given = 0
@@ -120,18 +123,18 @@ class Threads:
                 yield await self._tuple(place, filled)
 
     async def _filled(self, saved: StoredCheckpoint) -> StoredCheckpoint | None:
-        """A checkpoint with its values; None if they are damaged, or gone meanwhile."""
+        """A checkpoint with its values; None if they are damaged or were removed meanwhile."""
         try:
             filled = await self._checkpoints.load_fields(saved)
         except CheckpointDamaged as damage:
-            _log.warning("a damaged checkpoint was left out: %s", damage)
+            _log.warning("skipped a damaged checkpoint: %s", damage)
             return None
         return None if filled.fields is None else filled
 
     async def _found(
         self, config: RunnableConfig | None
     ) -> AsyncGenerator[tuple[ConfigPosition, StoredCheckpoint], None]:
-        """The checkpoints under a configuration, newest first, without their values."""
+        """The checkpoints that a configuration selects, newest first, without their values."""
         places = await self._places(config)
         if len(places) == 1:
             async for saved in self._checkpoints.list(places[0].thread, places[0].name):
@@ -150,7 +153,7 @@ class Threads:
         return [place]
 
     async def all(self) -> AsyncGenerator[str, None]:
-        """The ids of all sessions, those without a graph included."""
+        """The ids of all sessions, including those without a graph."""
         async for row in self._journal.sessions():
             yield row.session
 
@@ -180,10 +183,10 @@ class Threads:
         )
 
     async def _pending(self, place: ConfigPosition, saved: StoredCheckpoint) -> list[PendingWrite]:
-        """The writes attached to a checkpoint. If they are damaged, none: their tasks will run again."""
+        """The writes attached to a checkpoint. None of them if one is damaged: their tasks will run again."""
         try:
             calls = await self._checkpoints.attachments(place.thread, place.name, saved.id)
         except CheckpointDamaged as damage:
-            _log.warning("damaged writes were left out: %s", damage)
+            _log.warning("skipped damaged writes: %s", damage)
             return []
         return unpack_writes(calls, self._serializer)
