@@ -1,7 +1,8 @@
-"""Embedders: they turn texts into vectors behind the `Embedder` port.
+"""Embedders turn texts into vectors. They implement the `Embedder` port.
 
-Start with `by_name.load_embedder`. `minilm` is the default model; `weights` and `sources` install its files, and
-`minilm_graph` turns them into ONNX graphs. `adapters` has the others.
+Start with `load_embedder` in `by_name.py`. `minilm.py` is the default model, with its tokenizer in `wordpiece.py`.
+`weights.py` installs the model's files from a source in `sources.py`. `minilm_graph.py` builds its ONNX graphs and
+writes them with `onnx_writer.py`. `adapters.py` has the other embedders.
 """
 
 from .adapters import CallableEmbedder, OpenAIEmbedder, SentenceTransformersEmbedder

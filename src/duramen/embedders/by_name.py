@@ -1,4 +1,4 @@
-"""Embedders by name, as settings and the environment give them."""
+"""Loads an embedder by the name that settings or the environment give."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from .minilm import MiniLM
 _OPENAI = re.compile(r"openai:(?P<model>(?:(?!://)\S)+?)(?:@(?P<base_url>https?://\S*))?")
 _SENTENCE_TRANSFORMERS = re.compile(r"sentence-transformers:(?P<model>\S+)")
 _HINT = (
-    'such as "minilm", "openai:NAME@http://127.0.0.1:8080/v1", "sentence-transformers:NAME", "none" for words alone, '
-    "or a function that takes a list of texts and returns a vector for each"
+    'use "minilm", "openai:NAME@http://127.0.0.1:8080/v1", "sentence-transformers:NAME", "none" to search by words '
+    "only, or a function that takes a list of texts and returns a vector for each"
 )
 
 
 def load_embedder(
     spec: str | Embedder | Callable[[list[str]], Any] | None = "minilm", *, timeout: float = 30.0, fetch: bool = True
 ) -> Embedder | None:
-    """The embedder that `spec` names. None for "none" and None.
+    """The embedder that `spec` names; None if it is "none" or None.
 
-    "minilm" is the default model. If its weights are not in the cache, they are fetched first, unless `fetch=False`.
-    Raises `WeightsUnavailable` without them. "openai:NAME" and "openai:NAME@URL" are models on a server, which is
-    asked only when vectors are needed and has `timeout` seconds for each answer. "sentence-transformers:NAME" needs
-    that package. The identity of a function is its module and name. An embedder is returned as it is. Raises
-    `InvalidInput` for anything else.
+    - "minilm": the default model. If its weights are not in the cache, they are downloaded, unless `fetch=False`.
+      Raises `WeightsUnavailable` if they cannot be loaded.
+    - "openai:NAME", "openai:NAME@URL": a model on a server. The first request is sent when vectors are needed. Each
+      request takes at most `timeout` seconds.
+    - "sentence-transformers:NAME": needs the package sentence-transformers.
+    - A function: its module and name identify it.
+    - An embedder: returned unchanged.
+
+    Raises `InvalidInput` for anything else.
     """
     if spec is None or isinstance(spec, str):
         return _named("none" if spec is None else spec.strip(), timeout, fetch)
@@ -37,7 +41,7 @@ def load_embedder(
         return cast(Embedder, spec)
     if callable(spec):
         return CallableEmbedder(spec, name=_name_of(spec))
-    raise InvalidInput(f"the embedder has the wrong type: {type(spec).__name__}", hint=f"use a value {_HINT}")
+    raise InvalidInput(f"the embedder has the wrong type: {type(spec).__name__}", hint=_HINT)
 
 
 def _named(text: str, timeout: float, fetch: bool) -> Embedder | None:
@@ -49,15 +53,16 @@ def _named(text: str, timeout: float, fetch: bool) -> Embedder | None:
         return OpenAIEmbedder(found["model"], base_url=found["base_url"], timeout=timeout)
     if found := _SENTENCE_TRANSFORMERS.fullmatch(text):
         return SentenceTransformersEmbedder(found["model"])
-    raise InvalidInput(f"unknown embedder: {Redactor().text(text)!r}", hint=f"use a value {_HINT}")
+    raise InvalidInput(f"unknown embedder {repr(Redactor().text(text))[:200]}", hint=_HINT)
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """The module and name of a function, which identify it in the next process. A lambda has no such name."""
+    """The module and name of a function, which identify it in the next process. Raises `InvalidInput` for a lambda or a
+    nested function: its name does not identify it."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if not module or "<" in name:
         raise InvalidInput(
             "an embedder function needs a name that identifies it, and this one has none",
-            hint="name it: CallableEmbedder(function, name=...), from duramen.embedders",
+            hint="use duramen.embedders.CallableEmbedder(function, name=...)",
         )
     return f"{module}.{name}"

@@ -1,4 +1,4 @@
-"""The default embedder: all-MiniLM-L6-v2 on onnxruntime, without torch, and without a network once installed."""
+"""The default embedder: all-MiniLM-L6-v2 on onnxruntime. It needs no torch, and no network once it is installed."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["MiniLM", "Precision", "best_precision"]
 _MIN_TEXTS_FOR_THREADS = 8
 _MAX_THREADS = 4
 _TOKENS_PER_CALL = 256
-"""With more, the intermediate results of a call no longer fit into a core's own cache."""
+"""How many tokens one call gets. With more, its intermediate results no longer fit into the cache of a core."""
 
 
 class Precision(StrEnum):
-    """The numbers in which matrices are multiplied. The vectors are nearly the same: see docs/embedders.md."""
+    """The number type of matrix products. The vectors are nearly the same for all: see docs/embedders.md."""
 
-    AUTO = "auto"  # int8 where the processor sums it exactly, float32 elsewhere
+    AUTO = "auto"  # int8 if the processor sums it exactly, otherwise float32
     INT8 = "int8"  # more than twice as fast
     FLOAT32 = "float32"
 
 
 class MiniLM:
-    """English sentences to 384 dimensions. Only the first 256 tokens of a text count.
+    """Embeds English sentences in 384 dimensions. It reads only the first 256 tokens of a text.
 
-    A text has the same vector whatever it is embedded with. Many texts are spread over threads. Both precisions have
-    one identity: their vectors have a cosine of 0.999 for usual texts and at least 0.98 for every text tried, and
-    vectors of one may be searched with a question of the other.
+    The vector of a text does not depend on the other texts of a call. Many texts are distributed over threads. Both
+    precisions have the same identity, so vectors of one can be searched with a question in the other. The cosine
+    between the two is about 0.999 for usual texts, and at least 0.98 for every text we tried.
     """
 
     name = weights.MODEL
@@ -49,7 +49,8 @@ class MiniLM:
     identity = EmbedderIdentity(weights.MODEL, DIMS, checksum=weights.SHA256[weights.WEIGHTS])
 
     def __init__(self, installed: weights.InstalledModel, *, precision: Precision | str = Precision.AUTO) -> None:
-        """Raises `EmbedderFailed` if the model cannot be used, and `InvalidInput` for a precision that cannot."""
+        """Raises `EmbedderFailed` if the model cannot be loaded, and `InvalidInput` if this machine cannot use the
+        precision."""
         self.precision = _usable_precision(precision)
         graph = installed.int8_graph if self.precision is Precision.INT8 else installed.float32_graph
         try:
@@ -57,7 +58,7 @@ class MiniLM:
             self._session = open_session(str(graph))
         except Exception as error:  # onnxruntime's errors have no common base
             with suppress(OSError, ValueError, KeyError):
-                installed.verify()  # raises `WeightsDamaged` if a file is the reason
+                installed.verify()  # raises `WeightsDamaged` if a damaged file is the reason
             raise EmbedderFailed(
                 weights.MODEL, f"its files cannot be read: {error}", hint="run `duramen model install`"
             ) from error
@@ -67,15 +68,16 @@ class MiniLM:
     def load(
         cls, *, precision: Precision | str = Precision.AUTO, fetch: bool = True, progress: Progress = silent
     ) -> MiniLM:
-        """The embedder from the user's cache. `fetch` installs it there first if needed. Raises `WeightsUnavailable`
-        if it is not there, and what the constructor raises."""
+        """The embedder from the user's cache. With `fetch`, it is installed there first if necessary. Raises
+        `WeightsUnavailable` if it is not there, and the errors of the constructor."""
         found = weights.find_model() or (weights.install_model(progress=progress) if fetch else None)
         if found is None:
-            raise WeightsUnavailable(weights.MODEL, [(str(weights.cache_folder()), "not there")])
+            raise WeightsUnavailable(weights.MODEL, [(str(weights.cache_folder()), "not found")])
         return cls(found, precision=precision)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row of length 1 for each text. Raises `InvalidInput` for what is not text."""
+        """One row of length 1 for each text, in order. Raises `InvalidInput` if an item is not a text, and
+        `EmbedderFailed` if onnxruntime fails."""
         check_texts(texts)
         encoded = [self._tokenizer.encode(text, MAX_TOKENS) for text in texts]
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
@@ -85,7 +87,7 @@ class MiniLM:
 
         groups = _groups(encoded)
         if self._threads > 1 and len(texts) >= _MIN_TEXTS_FOR_THREADS:
-            with suppress(RuntimeError):  # the interpreter is shutting down and starts no threads
+            with suppress(RuntimeError):  # no new threads while the interpreter shuts down: use this thread
                 with ThreadPoolExecutor(self._threads) as pool:
                     list(pool.map(embed_group, groups))
                 return rows
@@ -94,7 +96,8 @@ class MiniLM:
         return rows
 
     def _embed_ids(self, texts: Sequence[Sequence[int]]) -> Vectors:
-        """The vectors of texts with the same number of tokens: nothing is padded, so they do not affect each other."""
+        """The vectors of texts with the same number of tokens. There is no padding, so texts do not affect each
+        other."""
         try:
             tokens: Vectors = self._session.run(None, {"ids": np.array(texts, dtype=np.int64)})[0]
         except Exception as error:  # onnxruntime's errors have no common base
@@ -113,12 +116,12 @@ def best_precision() -> Precision:
         return Precision.INT8 if _sums_int8_exactly() else Precision.FLOAT32
     except Exception as error:  # onnxruntime's errors have no common base
         reason = f"onnxruntime did not start: {error}"
-        raise EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime") from error
+        raise EmbedderFailed(weights.MODEL, reason, hint="run `pip install -U onnxruntime`") from error
 
 
 def _usable_precision(wanted: Precision | str) -> Precision:
     if wanted not in list(Precision):
-        raise InvalidInput(f"no precision {wanted!r}", hint=f"one of {', '.join(Precision)}")
+        raise InvalidInput(f"unknown precision {repr(wanted)[:80]}", hint=f"use one of {', '.join(Precision)}")
     if wanted == Precision.FLOAT32:
         return Precision.FLOAT32
     best = best_precision()
@@ -130,10 +133,10 @@ def _usable_precision(wanted: Precision | str) -> Precision:
 
 
 def _sums_int8_exactly() -> bool:
-    """Whether this processor sums products of 8-bit integers without an overflow, as those with VNNI do. Others clip
-    sums of two products, and are no faster than in float32. Raises what onnxruntime raises."""
+    """Whether this processor sums products of 8-bit integers without overflow, as processors with VNNI do. Other
+    processors clip the sum of two products, and are not faster than with float32. Raises the errors of onnxruntime."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False  # not measured on others
+        return False  # not measured on other processors
     size = 64
     graph = GraphWriter()
     given = graph.input("given", "uint8", ["rows", size])
@@ -144,8 +147,8 @@ def _sums_int8_exactly() -> bool:
 
 
 def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of texts that are embedded in one call: those of one length. Long texts come first, so that no thread
-    is left with a long one at the end."""
+    """The places of the texts for each call. The texts of a call have the same length. Long texts come first, so that
+    no thread has a long one at the end."""
     by_length: dict[int, list[int]] = {}
     for at, ids in enumerate(encoded):
         by_length.setdefault(len(ids), []).append(at)

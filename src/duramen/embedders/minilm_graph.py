@@ -1,16 +1,17 @@
 """Builds all-MiniLM-L6-v2 as ONNX graphs, once, when the model is installed. Start with `build_graphs`.
 
-Both graphs take the token ids of texts of one length and return a vector for each token. The float32 graph multiplies
-by the tensors in the model's own file. The int8 graph multiplies 8-bit integers:
+Both graphs take the token ids of texts of one length and return a vector for each token. The float32 graph uses the
+tensors in the model's own file. The int8 graph multiplies 8-bit integers:
 
-- The input of each product has one scale, which does not depend on the text. So a text has the same vector whatever it
-  is embedded with, and nothing is measured at run time.
+- The input of each product has one scale, which does not depend on the text. So the vector of a text does not depend on
+  the other texts of a call, and nothing is measured at run time.
 - The scales come from calibration: the float32 graph embeds the lines of `calibration.txt` and returns the inputs of
-  all products. The last lines repeat one word or mark, as tables and logs do: they reach further than any sentence.
-- 8 bits lose least if all channels of an input have about the same range. So the mean of each channel is subtracted,
-  and the channel is divided by a factor. The weights and the bias make up for both.
-- The output of GELU is taken as it is, up to a limit. A few channels exceed it, mostly for the token that begins a
-  text. They are repeated, and each copy stands for another part of their range.
+  all products. The last lines repeat one word or mark, as tables and logs do. Their values are larger than those of any
+  sentence.
+- The rounding error is smallest if all channels of an input have about the same range. So the mean of each channel is
+  subtracted, and the channel is divided by a factor. The weights and the bias compensate for both.
+- The output of GELU is used without a factor, up to a limit. A few channels exceed the limit, mostly for the first
+  token of a text. These channels are repeated, and each copy covers another part of their range.
 """
 
 from __future__ import annotations
@@ -40,22 +41,24 @@ _PRODUCTS: Mapping[str, str] = {
     "intermediate": "intermediate.dense",
     "output": "output.dense",
 }
-"""The products of matrices in a layer, and the names of their tensors in the model's file."""
+"""The matrix products in a layer, and the names of their tensors in the model's file."""
 
 _MOVED_RANGE: Mapping[str, float] = {"query": 0.75, "attention": 0.5, "intermediate": 0.75}
-"""How much of a channel's range moves from the input to the weights. Found by trying, for all layers together."""
+"""How much of a channel's range is moved from the input to the weights. Found by experiment, for all layers
+together."""
 _USUAL = 0.999
-"""The share of its values that decides on the range of a channel."""
+"""The range of a channel covers this share of its values."""
 _GELU_MINIMUM, _GELU_LIMIT = -0.17, 5.0
-"""The output of GELU is never below the first and rarely above the second."""
+"""The output of GELU is never below the minimum and rarely above the limit."""
 
 Array = npt.NDArray[Any]
 Place = tuple[int, str]
-"""A product: the number of its layer and its name. Query, key and value have one input: that of the query."""
+"""A product: the number of its layer and its name. Query, key and value have the same input, listed under "query"."""
 
 
 def build_graphs(model: Path, tokenizer: WordPiece) -> tuple[bytes, bytes]:
-    """The float32 and the int8 graph, as files for the folder in which `model` is, a safetensors file."""
+    """The contents of the float32 and the int8 ONNX files. They must be stored in the folder of `model`, a safetensors
+    file. Raises the errors of onnxruntime."""
     tensors = _Tensors(model)
     lines = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
     inputs = _calibrate(tensors, [tokenizer.encode(line, MAX_TOKENS) for line in lines])
@@ -63,27 +66,27 @@ def build_graphs(model: Path, tokenizer: WordPiece) -> tuple[bytes, bytes]:
 
 
 def open_session(graph: str | bytes) -> Any:
-    """An onnxruntime session for a graph, given by its path or its bytes. Raises what onnxruntime raises."""
+    """An onnxruntime session for a graph, given by its path or its bytes. Raises the errors of onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # The caller spreads texts over threads. That scales better than splitting one small product.
+    # The caller distributes texts over threads. That scales better than splitting one small product.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # More would join sums and norms to SkipLayerNormalization, which takes nine times as long as the two of them.
+    # A higher level would fuse Add and LayerNormalization to SkipLayerNormalization, which takes nine times as long.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 class _Tensors(dict[str, Array]):
-    """The model's tensors by name, and where each of them begins in the file."""
+    """The model's tensors by name, and the offset of each in the file."""
 
     def __init__(self, path: Path) -> None:
         with safe_open(path, "numpy") as file:
             super().__init__((name, file.get_tensor(name)) for name in file.offset_keys())
         self.path = path
         self.offsets: dict[str, int] = {}
-        # The format allows no gaps: the tensors fill the file from the end of its header.
+        # The format allows no gaps: the tensors fill the file after its header.
         offset = path.stat().st_size - sum(tensor.nbytes for tensor in self.values())
         for name, tensor in self.items():
             self.offsets[name] = offset
@@ -97,20 +100,20 @@ class _EncoderGraph(ABC):
         self._tensors = tensors
         self._graph = GraphWriter()
         self._inputs: dict[Place, str] = {}
-        """What goes into the products, filled by `build`."""
+        """The names of the inputs of the products, filled by `build`."""
 
     def build(self) -> bytes:
         """The bytes of the ONNX file."""
         x = self._embed(self._graph.input("ids", "int64", ["texts", "tokens"]))
         for layer in range(_LAYERS):
             x = self._apply_layer(layer, x)
-        # The caller computes the means over tokens: ReduceMean sums one text in another order than several.
+        # The caller computes the means over tokens, because ReduceMean sums one text in another order than several.
         self._graph.output(x, "float32", ["texts", "tokens", DIMS])
         return self._graph.save()
 
     @abstractmethod
     def _multiply(self, layer: int, parts: Sequence[str], x: str) -> list[str]:
-        """`x` multiplied by the weights of each of the parts, plus its bias."""
+        """`x` multiplied by the weights of each part, plus the bias of the part."""
 
     def _embed(self, ids: str) -> str:
         words = self._graph.node("Gather", [self._external("embeddings.word_embeddings.weight"), ids])
@@ -146,7 +149,7 @@ class _EncoderGraph(ABC):
 
 class _Float32Graph(_EncoderGraph):
     def build_for_calibration(self) -> tuple[bytes, list[Place]]:
-        """The graph with the inputs of all products as further outputs, in this order."""
+        """The graph with the inputs of all products as additional outputs, and the products in the order of these."""
         self.build()
         for name in self._inputs.values():
             self._graph.output(name, "float32", ["texts", "tokens", "channels"])
@@ -163,7 +166,7 @@ class _Float32Graph(_EncoderGraph):
 def _calibrate(tensors: _Tensors, texts: Iterable[Sequence[int]]) -> dict[Place, Array]:
     """The inputs of all products for these texts: a row for each token."""
     graph, places = _Float32Graph(tensors).build_for_calibration()
-    file = tensors.path.with_name("calibration.onnx")  # it refers to the tensors in its folder
+    file = tensors.path.with_name("calibration.onnx")  # in the same folder, because it refers to the model's tensors
     file.write_bytes(graph)
     try:
         session = open_session(str(file))
@@ -175,7 +178,7 @@ def _calibrate(tensors: _Tensors, texts: Iterable[Sequence[int]]) -> dict[Place,
 
 
 class _Scale(NamedTuple):
-    """How an input becomes integers: (x - centre) / factor / step + zero."""
+    """How an input is converted to integers: (x - centre) / factor / step + zero."""
 
     centre: Array
     factor: Array
@@ -222,7 +225,7 @@ class _Int8Graph(_EncoderGraph):
 
 
 def _input_scale(seen: Array, weights: Array, moved: float) -> _Scale:
-    """The scale of an input, from what calibration saw of it."""
+    """The scale of an input, from its values in the calibration."""
     centre = seen.mean(axis=0)
     input_range = np.quantile(np.abs(seen - centre), _USUAL, axis=0) + 1e-6
     weight_range = np.abs(weights).max(axis=0) + 1e-6
@@ -238,8 +241,9 @@ def _round_rows(weights: Array) -> tuple[npt.NDArray[np.int8], Array]:
 
 
 def _repeat_channels(highest: Array) -> tuple[npt.NDArray[np.intp], Array]:
-    """The channels of GELU with their copies, and above which value each of them counts. With a limit of 5, a channel
-    that reaches 12 has two copies, for what is above 5 and above 10: GELU leaves large values as they are."""
+    """The channels of GELU with their copies, and the value above which each of them counts. With a limit of 5, a
+    channel that reaches 12 has two copies, for the parts above 5 and above 10. This works because GELU(x) is nearly x
+    for large x."""
     channels, above = list(range(len(highest))), [0.0] * len(highest)
     for channel in np.flatnonzero(highest > _GELU_LIMIT).tolist():
         limits = np.arange(_GELU_LIMIT, highest[channel], _GELU_LIMIT).tolist()

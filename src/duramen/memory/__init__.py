@@ -1,12 +1,13 @@
-"""Long-term memory: what a workspace remembers, how it is found, and how it is kept right.
+"""Long-term memory: stores memories, searches them, and keeps them correct.
 
-Start in `memory_service.py`, which creates every part and connects them. Imports between the folders point down:
+Start in `memory_service.py`, which creates every part and connects them. A folder imports only from folders below it
+in this list:
 
-- `knowledge/`: what is done with memories: procedures, proposals, consolidation, write-back of finished turns.
-- `ranking/`: a search from the request to the ranked result.
-- `index/`: what is searched: index entries in the store, indexes in memory, vectors.
+- `knowledge/`: procedures, proposals, consolidation, write-back of finished turns.
+- `ranking/`: search, from the request to the ranked result.
+- `index/`: index entries in the store, indexes in memory, vectors.
 - `catalog/`: the memories themselves: events, rows and texts.
-- `extraction/`: reading text without a store: words, names, dates, relations, facts worth remembering.
+- `extraction/`: reads text without a store: words, names, dates, relations, facts worth remembering.
 
 `recollection.py` turns results into one text for a prompt, `tools.py` describes memory as tools for a model, and
 `injection.py` finds text that looks like instructions.

@@ -1,5 +1,8 @@
-"""Remembered text is data. This module finds text that looks like instructions to a model, so that it can be flagged or
-left out, and delimits what is shown, so that no text can escape its element."""
+"""Remembered text is data, not instructions.
+
+This module finds text that looks like instructions to a model, so that callers can flag it or leave it out. It also
+escapes text for a prompt, so that no text can break out of its element.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from urllib.parse import quote, unquote
 
 _SIGNS: tuple[tuple[str, str], ...] = (
     (
-        "tells to ignore instructions",
+        "asks to ignore instructions",
         r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,30}"
-        r"\b(?:previous|prior|earlier|above|all|any|your|system|these)\b.{0,30}\b(?:instructions?|prompts?|rules|guidelines|directions|training|safety)\b",
+        r"\b(?:previous|prior|earlier|above|all|any|your|system|these)\b.{0,30}"
+        r"\b(?:instructions?|prompts?|rules|guidelines|directions|training|safety)\b",
     ),
     (
         "gives a new role",
@@ -23,52 +27,54 @@ _SIGNS: tuple[tuple[str, str], ...] = (
         r"\b(?:reveal|print|show|repeat|output|leak)\b.{0,30}\b(?:system|hidden|initial) (?:prompt|message)\b",
     ),
     (
-        "wants secrecy",
+        "asks for secrecy",
         r"\b(?:do not|don't|never) (?:tell|inform|mention|reveal|show)\b.{0,30}\b(?:the )?(?:user|human|operator)\b",
     ),
     (
         "speaks as the system",
-        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>|^\s*(?:system|assistant)\s*:",
+        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>"
+        r"|^\s*(?:system|assistant)\s*:",
     ),
     (
         "sends data away",
         r"\b(?:send|post|upload|forward|exfiltrate|e-?mail)\b.{0,60}"
-        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b.{0,60}(?:https?://|@|\bto\b)",
+        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b"
+        r".{0,60}(?:https?://|@|\bto\b)",
     ),
     (
-        "wants to be called",
+        "demands a tool call",
         r"\b(?:you must|always) (?:call|invoke|run|execute) (?:the )?(?:tool|function|command|code)\b",
     ),
-    ("forces obedience", r"\b(?:developer|dan|god|sudo|jailbreak) mode\b"),
+    ("asks for an unrestricted mode", r"\b(?:developer|dan|god|sudo|jailbreak) mode\b"),
 )
 _PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE | re.MULTILINE | re.DOTALL)) for name, pattern in _SIGNS)
 
 
 def suspicions(text: str) -> tuple[str, ...]:
-    """Why a text looks like instructions to a model; empty if it does not."""
+    """The reasons why a text looks like instructions to a model; empty if it does not."""
     return tuple(name for name, pattern in _PATTERNS if pattern.search(text))
 
 
 def attribute(value: str) -> str:
-    """A value as it stands between the quotes of an attribute."""
+    """The value, on one line and escaped for use between the quotes of an attribute."""
     return escape(" ".join(value.split()), quote=True)
 
 
 def reference(source: str) -> str:
-    """The source of a memory as a model sees it: characters that it might not repeat exactly are percent-encoded."""
+    """The source of a memory as a model sees it. Characters that a model may not repeat exactly are percent-encoded."""
     return _FRAGILE.sub(lambda found: quote(found[0], safe=""), source)
 
 
 def referred(reference: str) -> str:
-    """The source that a reference stands for."""
+    """The source that was encoded by `reference`."""
     return unquote(reference)
 
 
 _FRAGILE = re.compile(r"""[%&<>"']|[^\S ]| (?= )|^ | $""")
 _DELIMITER = re.compile(r"<(?=[^\w<>]*(?:memory|recalled))", re.IGNORECASE)
-"""What a reader could take for the beginning or the end of an element, blanks and invisible characters included."""
+"""Text that a model could read as the start or end of an element, even with spaces or invisible characters in it."""
 
 
 def enclosed(text: str) -> str:
-    """A text that cannot end the element around it, nor begin another one."""
+    """The text, escaped so that it can neither end the element around it nor start another one."""
     return _DELIMITER.sub("&lt;", text)

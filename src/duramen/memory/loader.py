@@ -1,4 +1,4 @@
-"""Loads the memory service when it is first used: its imports take a while, and many handles never need it."""
+"""Loads the memory service on first use: its imports are slow, and many handles never need it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """How a workspace remembers. `embedder` gives the embedder, and fetches its files if its argument says so; `model`
-    reads over what was said after every `model_every` turns."""
+    """Memory settings of a workspace.
+
+    `embedder` returns the embedder. It downloads the embedder's files only if its argument is True. If `model` is set,
+    it reads the conversation after every `model_every` turns.
+    """
 
     embedder: Callable[[bool], Embedder | None] = lambda fetch: None
     suspicious: str = "flag"
@@ -29,7 +32,7 @@ class MemorySettings:
 
 
 class MemoryLoader:
-    """One for each handle. Safe to use from several threads."""
+    """Loads the memory service of one handle. Thread-safe."""
 
     def __init__(self, journal: Journal, settings: MemorySettings) -> None:
         self._journal = journal
@@ -38,7 +41,7 @@ class MemoryLoader:
         self._lock = threading.Lock()
 
     def load(self) -> MemoryService:
-        """The memory service, made at the first call."""
+        """The memory service. The first call creates it."""
         if self._loaded is None:
             from .knowledge.model_reader import ModelReaderSettings
             from .knowledge.policies import Policies
@@ -56,12 +59,12 @@ class MemoryLoader:
         return self._loaded
 
     def forget(self) -> None:
-        """Drop what this process caches of memories: a person was erased."""
+        """Drop this process's caches of memories, because a subject was erased."""
         if self._loaded is not None:
             self._loaded.search.clear()
 
     def close(self) -> None:
-        """Stop the work in the background. Blocks until it has stopped."""
+        """Stop the background work. Blocks until it has stopped."""
         if self._loaded is not None:
             self._loaded.write_back.stop()
             self._loaded.index_worker.stop()

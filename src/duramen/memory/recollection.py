@@ -1,4 +1,4 @@
-"""One text for a prompt: current work, recent events, knowledge and procedures, within a token budget."""
+"""Builds one text for a prompt: current work, recent events, knowledge and procedures, within a token budget."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ _SHARES = {
     "procedures": 0.15,
     "pending": 0.1,
 }
-"""The share of the budget that each section may take at first; what it leaves goes to the others, in `_ORDER`. Standing
-procedures come first."""
+"""The share of the budget that each section may use in the first pass. The second pass gives the rest to all sections,
+in `_ORDER`. Standing procedures come first."""
 _PENDING = "## Proposed, not yet saved: a person has to accept it"
 _ORDER = ("standing", "profile", "working", "knowledge", "procedures", "pending", "recent")
 _LONGEST_NOTE = 200
 _NOTE_SHARE = 0.2
-"""The share of the budget for why something is missing, not only what."""
+"""The share of the budget for the note on what is missing and why. A longer note is reduced to what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What a session knows that fits a query, as one text and as data. `flagged` are the hits whose text looks like
-    instructions to the model, with the reasons; `pending` was proposed and is not saved yet; `missing` says what recall
-    had to do without; `waiting` memories have no vector yet; `left_out` items did not fit into the budget."""
+    """What a session remembers about a query, as one text and as data.
+
+    - `flagged`: hits whose text looks like instructions to the model, with the reasons.
+    - `pending`: proposals that are not saved yet.
+    - `left_out`: how many items did not fit into the budget.
+    - `missing`: what the search could not use, such as meaning without an embedder.
+    - `waiting`: how many memories have no vector yet.
+    """
 
     text: str
     tokens: int
@@ -60,7 +65,7 @@ class Recollection:
 def shown(
     hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standing: bool = False, explain: bool = False
 ) -> str:
-    """A hit as the model sees it: delimited and attributed."""
+    """A hit as the model sees it: an element with attributes."""
     memory = hit.memory
     facts = {
         "kind": memory.kind,
@@ -80,7 +85,7 @@ def shown(
 
 
 def explained(hit: Hit) -> str:
-    """What a score is made of."""
+    """A score and its parts, as text."""
     return f"{hit.score:.2f}: " + ", ".join(f"{name} {value:+.2f}" for name, value in hit.parts.items())
 
 
@@ -111,28 +116,31 @@ def recollect(
     pending: Sequence[Proposal] = (),
     explain: bool = False,
 ) -> Recollection:
-    """Build a recollection within a budget of tokens. `policy` says what happens to text that looks like instructions:
-    "keep", "flag" or "quarantine". `standing` procedures are included whether they were found or not, and so are the
-    profile and pending proposals, as far as there is room. With `explain` the text shows the parts of each score."""
+    """Build a recollection of at most `budget` tokens.
+
+    `policy` decides about text that looks like instructions: "keep", "flag" or "quarantine". Standing procedures, the
+    profile and pending proposals are included even if the search did not find them, as far as they fit. With `explain`,
+    the text shows the parts of each score.
+    """
     found = {hit.memory.source: hit for hit in recalled.hits}
     first = [found.get(memory.source, Hit(memory, 0.0, 0.0)) for memory in standing]
-    stand = {memory.source for memory in standing}
-    others = [hit for hit in recalled.hits if hit.memory.source not in stand and _fits(hit)]
+    standing_sources = {memory.source for memory in standing}
+    others = [hit for hit in recalled.hits if hit.memory.source not in standing_sources and _fits(hit)]
     flagged = tuple((hit, why) for hit in (*first, *others) if (why := suspicions(_all_text(hit.memory))))
-    away = {hit.memory.source for hit, _ in flagged} if policy == "quarantine" else set()
-    hits = [hit for hit in others if hit.memory.source not in away]
-    stands = [hit for hit in first if hit.memory.source not in away]
+    quarantined = {hit.memory.source for hit, _ in flagged} if policy == "quarantine" else set()
+    hits = [hit for hit in others if hit.memory.source not in quarantined]
+    standing_hits = [hit for hit in first if hit.memory.source not in quarantined]
     known = [hit for hit in hits if hit.memory.kind != PROCEDURE]
-    ways = [hit for hit in hits if hit.memory.kind == PROCEDURE]
+    procedures = [hit for hit in hits if hit.memory.kind == PROCEDURE]
     flag = policy != "keep"
     waiting = [one for one in pending if policy != "quarantine" or not suspicions(one.content)]
     blocks = {
-        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in stands],
+        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in standing_hits],
         "profile": [f"- {enclosed(name)}: {enclosed(value)}" for name, value in sorted((profile or {}).items())],
         "working": [enclosed(line) for line in working],
         "recent": [f"- {enclosed(line)}" for line in reversed(recent)],
         "knowledge": [shown(hit, now, policies, flag=flag, explain=explain) for hit in known],
-        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in ways],
+        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in procedures],
         "pending": [undecided(one) for one in waiting],
     }
     note = _note(recalled.missing)
@@ -148,8 +156,8 @@ def recollect(
         recent=tuple(recent),
         knowledge=tuple(known[index] for index in chosen["knowledge"]),
         procedures=(
-            *(stands[index] for index in chosen["standing"]),
-            *(ways[index] for index in chosen["procedures"]),
+            *(standing_hits[index] for index in chosen["standing"]),
+            *(procedures[index] for index in chosen["procedures"]),
         ),
         profile=dict(profile or {}),
         pending=tuple(waiting[index] for index in chosen["pending"]),
@@ -161,7 +169,7 @@ def recollect(
 
 
 def _fits(hit: Hit) -> bool:
-    """Whether a hit matches at all, or was only the best of nothing."""
+    """Whether a hit matches the query. The best hit of a search may still not match."""
     return hit.likeness > 0 or any(hit.parts.get(part, 0) > 0 for part in ("time", "speaker", "neighbours", "answer"))
 
 
@@ -169,8 +177,8 @@ Blocks = dict[str, list[str]]
 
 
 def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> tuple[dict[str, list[int]], str]:
-    """Which blocks of each section fit into its share, then into what the others leave; and their text. A block that is
-    too large does not exclude those after it."""
+    """The indexes of the blocks that fit, for each section, and their text. A section first uses its own share, then
+    what the others leave. A block that is too large does not exclude later ones."""
     costs = {name: [counter.count(block) + 1 for block in found] for name, found in blocks.items()}
     left = budget - counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT))
     chosen: dict[str, list[int]] = {name: [] for name in blocks}
@@ -188,24 +196,24 @@ def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> t
         text = _text(taken, note, LEFT_OUT if blocks["working"] else NOTHING)
         if counter.count(text) <= budget or not any(chosen.values()):
             return chosen, text
-        # Together they may count more than each by itself; standing procedures go last.
+        # Joined text may have more tokens than the sum of its blocks. Standing procedures are removed last.
         chosen[max(chosen, key=lambda name: (name != "standing" and bool(chosen[name]), len(chosen[name])))].pop()
 
 
 def _note(missing: Sequence[str]) -> str:
-    """What the search had to do without, in one line. It may contain foreign text."""
+    """One line on what the search could not use. It may contain text of other systems, such as an embedder's error."""
     said = "; ".join(" ".join(line.split()) for line in missing)
     return f"(Searched without {enclosed(said[:_LONGEST_NOTE])})" if said else ""
 
 
 def _text(blocks: Blocks, note: str, no_working: str) -> str:
-    recent = list(reversed(blocks["recent"]))  # the newest are kept, and come last
+    recent = list(reversed(blocks["recent"]))  # chosen newest first, shown oldest first
     parts = [_PREFACE]
     if blocks["profile"]:
         parts += ["## Profile", *blocks["profile"]]
     parts += ["## Working", *(blocks["working"] or [no_working])]
-    ways = blocks["standing"] + blocks["procedures"]
-    for title, found in (("Recent", recent), ("Knowledge", blocks["knowledge"]), ("Procedures", ways)):
+    procedures = blocks["standing"] + blocks["procedures"]
+    for title, found in (("Recent", recent), ("Knowledge", blocks["knowledge"]), ("Procedures", procedures)):
         if found:
             parts += [f"## {title}", *found]
     if blocks["pending"]:

@@ -1,4 +1,4 @@
-"""Memory as tools for a model: their schemas, and the check of a call's arguments."""
+"""Memory as tools for a model: the schemas of the tools, and the check of a call's arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TOOLS: dict[str, dict[str, Any]] = {
         },
     },
     "forget": {
-        "description": "Forgets a memory for good, because the user wishes it or because it is wrong.",
+        "description": "Forgets a memory permanently, because the user wishes it or because it is wrong.",
         "input_schema": {
             "type": "object",
             "properties": {"ref": {"type": "string", "description": "The ref of the memory, as recall showed it."}},
@@ -53,7 +53,7 @@ _TOOLS: dict[str, dict[str, Any]] = {
 
 
 def memory_tools(form: str) -> list[dict[str, Any]]:
-    """The tools as a provider wants them."""
+    """The tools in a provider's format: "anthropic" or "openai". Raises `InvalidInput`."""
     if form == "anthropic":
         return [{"name": name, **tool} for name, tool in _TOOLS.items()]
     if form == "openai":
@@ -68,17 +68,21 @@ def memory_tools(form: str) -> list[dict[str, Any]]:
             }
             for name, tool in _TOOLS.items()
         ]
-    raise InvalidInput(f"unknown tool form {form!r}", hint='use "anthropic" or "openai"')
+    raise InvalidInput(f"unknown tool form {repr(form)[:80]}", hint='use "anthropic" or "openai"')
 
 
 def arguments_of(name: str, given: object) -> dict[str, Any]:
-    """The arguments of a call, checked against the tool's schema as far as it matters."""
+    """The arguments of a call that the tool knows, without null values.
+
+    Raises `InvalidInput` if the tool is unknown, the arguments are not an object, or a required one is missing or
+    empty.
+    """
     tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidInput(f"there is no tool {name!r}", hint=f"valid tools: {', '.join(_TOOLS)}")
+        raise InvalidInput(f"there is no tool {repr(name)[:80]}", hint=f"valid tools: {', '.join(_TOOLS)}")
     schema = tool["input_schema"]
     if not isinstance(given, dict):
-        raise InvalidInput(f"the arguments of {name} are no object", hint="give them as a JSON object")
+        raise InvalidInput(f"the arguments of {name} are not an object", hint="give them as a JSON object")
     for field in schema["required"]:
         if not isinstance(given.get(field), str) or not given[field].strip():
             raise InvalidInput(f"{name} needs `{field}`", hint=schema["properties"][field]["description"])

@@ -233,7 +233,7 @@ def test_embedders_are_found_by_name(server: ModelServer, installed: InstalledMo
 
 def test_without_weights_and_without_leave_to_fetch_them(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DURAMEN_CACHE", str(tmp_path))
-    with pytest.raises(WeightsUnavailable, match="not there") as missing:
+    with pytest.raises(WeightsUnavailable, match="not found") as missing:
         load_embedder("minilm", fetch=False)
     assert "duramen model install" in missing.value.hint
     assert list(tmp_path.iterdir()) == []

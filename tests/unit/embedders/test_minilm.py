@@ -184,7 +184,7 @@ def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypat
 
 
 def test_an_unknown_precision_is_refused(installed: InstalledModel) -> None:
-    with pytest.raises(InvalidInput, match="no precision 'float16'") as refused:
+    with pytest.raises(InvalidInput, match="unknown precision 'float16'") as refused:
         MiniLM(installed, precision="float16")
     assert "int8" in refused.value.hint
 

@@ -82,9 +82,9 @@ def test_relations_that_a_model_names_are_stored_and_lead_to_their_source(
     (fact,) = found
     assert fact.relations == (("Ada", "put down roots in", "Oslo"),)
     assert [one.reason.split(":")[0] for one in found.skipped] == [
-        "it relates what the fact does not name",
-        "it is no relation",
-        "it is no relation",
+        "it has a name that is not in the fact",
+        "it is not a relation of subject, relation and object",
+        "it is not a relation of subject, relation and object",
     ]
     dm.memory.remember(fact.content, kind=fact.kind)
     stored = dm.memory.remember(fact.content, kind=fact.kind, relations=fact.relations)
@@ -129,9 +129,9 @@ def test_the_text_is_given_as_data(server: ModelServer, model: OpenAIModel) -> N
         ({"content": 7}, "no content"),
         ({"content": "x" * 1001}, "no content"),
         ({"content": "a \ud800 half"}, "no content"),
-        ({"kind": "gossip"}, "is no kind"),
-        ({"kind": None}, "is no kind"),
-        ({"kind": ["fact"]}, "is no kind"),
+        ({"kind": "gossip"}, "is not a kind"),
+        ({"kind": None}, "is not a kind"),
+        ({"kind": ["fact"]}, "is not a kind"),
         ({"confidence": 1.5}, "confidence"),
         ({"confidence": "high"}, "confidence"),
         ({"confidence": True}, "confidence"),
@@ -150,7 +150,7 @@ def test_a_fact_that_cannot_be_used_is_skipped_with_its_reason(
     found = extracted(model)
     assert [one.content for one in found] == ["Ada lives in Oslo"]
     assert reason in found.skipped[0].reason
-    assert [one.reason for one in found.skipped[1:]] == ["it is no object"] * 2
+    assert [one.reason for one in found.skipped[1:]] == ["it is not an object"] * 2
 
 
 def test_what_looks_like_instructions_passes_where_the_policy_says_so(server: ModelServer, model: OpenAIModel) -> None:
@@ -305,7 +305,7 @@ def test_no_more_is_asked_than_the_limit_says_and_what_is_near_is_asked_about(
         assert [event["reason"] for event in decisions(dm)] == ["x"]
         assert len(dm.memory.consolidate(model=model)) == 1
         asked = [json.loads(body["messages"][1]["content"])["disagreement"] for _, _, body in server.requests]
-        assert asked == ["lives in: Rome or Oslo", "they are near in meaning"]
+        assert asked == ["lives in: Rome or Oslo", "they are close in meaning"]
         assert dm.memory.consolidate(model=model) == []
 
 

@@ -152,13 +152,13 @@ def test_in_one_go_leaves_what_one_by_one_leaves(sayings: list[Any], before: int
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "a text": ("one", "str is not several"),
-    "a dict": ({"content": "one"}, "dict is not several"),
-    "a number": (7, "int is not several"),
-    "no content": (["one", {"kind": "fact"}], "at place 1: there is no content"),
-    "neither text nor dict": (["one", 7], "at place 1: there is no content"),
-    "nothing to remember": (["one", "two", " "], "at place 2: there is nothing to remember"),
-    "what no memory has": (["one", {"content": "two", "colour": "red"}], "at place 1: a memory has no detail 'colour'"),
+    "a text": ("one", "needs a list of memories, not str"),
+    "a dict": ({"content": "one"}, "needs a list of memories, not dict"),
+    "a number": (7, "needs a list of memories, not int"),
+    "no content": (["one", {"kind": "fact"}], r"contents\[1\]: there is no content"),
+    "neither text nor dict": (["one", 7], r"contents\[1\]: there is no content"),
+    "nothing to remember": (["one", "two", " "], r"contents\[2\]: there is nothing to remember"),
+    "what no memory has": (["one", {"content": "two", "colour": "red"}], r"contents\[1\]: unknown detail 'colour'"),
     "too many": (["one"] * 1001, "1,001 memories are too many"),
 }
 

@@ -89,7 +89,7 @@ class Catalog:
             met = {row.id for row in change.memories} if done.repeated else done.touched.met
             return [
                 (await self._stored(session, event.position) if row.id in met else None)
-                # If it is missing, it was forgotten at this moment: return it as it was given.
+                # If it is missing, another caller forgot it just now. Return it as it was given.
                 or memory_of(_row_at(row, event), one.data, subject)
                 for event, row, one in zip(done.records, change.memories, prepared, strict=True)
             ]
@@ -97,12 +97,13 @@ class Catalog:
     async def _prepare(
         self, session: str, drafts: Sequence[Draft], owner: Owner
     ) -> tuple[list[Prepared], MemoryChanges]:
-        """The events of memories, completed with known details of the same memory, and their rows."""
+        """The events and rows of new memories. An event that lacks details which the same memory already has, gets
+        them."""
         prepared: list[Prepared] = []
         rows: list[MemoryRow] = []
         renewing: list[int] = []
         said: dict[tuple[bytes, str], list[int]] = {}
-        """The places in this append of each id and key."""
+        """The places of each id and key in this append."""
         for place, draft in enumerate(drafts):
             one = self._journal.prepare(draft, owner)
             row = memory_row(session, place, one.data, owner)
@@ -126,8 +127,11 @@ class Catalog:
         return prepared, MemoryChanges(memories=tuple(rows), renewing=tuple(renewing))
 
     async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
-        """The row that is current when this memory is stored, after those `before` it in its append with the same id or
-        key (each with whether it is renewing). A row of the same append has a number below 0."""
+        """The row with the id of this memory that will be current when the memory is stored; None if there is none.
+
+        `before` are the earlier rows of the same append with the same id or key, each with whether it is renewing. A
+        row of the same append has a number below 0.
+        """
         rows = await self._rows(MemoryQuery((row.audience,), id=row.id))
         if not before:
             return rows[0] if rows else None
@@ -139,7 +143,7 @@ class Catalog:
         return ledger.current(row.id)
 
     async def _known_details(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
-        """The stored details of a memory that an event can be completed with."""
+        """The stored details of a memory that a later event may take over."""
         memories = await self._texts.memories([] if row is None else [row])
         if not memories:
             return None
@@ -195,8 +199,8 @@ class Catalog:
         raise UnknownMemory(source)
 
     async def history(self, id: str) -> list[Memory]:
-        """Every version of a memory, oldest first: each statement of it, those with the same key in the same scope, and
-        those that it replaced by an edit."""
+        """Every version of a memory, oldest first: each statement of it, memories with the same key in the same scope,
+        and memories that it replaced by an edit."""
         ids, rows = {check_name("id of a memory", id)}, await self._versions(id)
         newest = rows
         while newest:
@@ -215,7 +219,7 @@ class Catalog:
         return rows
 
     async def _revised_ids(self, rows: Sequence[MemoryRow]) -> set[str]:
-        """The ids of the memories that these replaced by `revise`, which records them as its cause."""
+        """The ids of the memories that these replaced by `revise`. Its event names the replaced one as the cause."""
         found: set[str] = set()
         for revised in await self._journal.bookmarks.events(
             HOME, [row.position for row in rows if row.session == HOME]
@@ -229,7 +233,7 @@ class Catalog:
         return found
 
     async def listed(self, query: MemoryQuery) -> AsyncGenerator[Memory, None]:
-        """Memories one by one, in the order in which they were stored."""
+        """Yield memories in the order in which they were stored."""
         left = query.limit
         while left > 0:
             rows = await self._rows(query._replace(limit=min(left, _PAGE)))
@@ -264,15 +268,15 @@ class Catalog:
     # -- confirming
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """State a memory again, word by word, so that it is fresh. Raises `UnknownMemory` if it is unknown or has
-        ended."""
+        """State a memory again with the same text, so that it counts as fresh. Raises `UnknownMemory` if it is unknown
+        or has ended."""
         rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id)))
         texts = await self._texts.event_data(rows)
         for row in rows:
             owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number not in texts or owner is None:
                 continue
-            session = row.session if row.audience[:1] == b"t" else HOME  # a session's own memory is known there alone
+            session = row.session if row.audience[:1] == b"t" else HOME  # session scope: only this session sees it
             draft = Draft(ADDED, dict(texts[row.number]), actor, f"{row.session}#{row.position}")
             prepared = self._journal.prepare(draft, owner)
             again = memory_row(session, 0, prepared.data, owner)
@@ -294,16 +298,14 @@ class Catalog:
         subject: str | None = None,
         actor: str | None = None,
     ) -> Memory:
-        """Replace a memory by another text in one transaction. The old text becomes history."""
+        """Replace a memory by another text in one transaction. The old text becomes history. Raises `InvalidInput`, and
+        `UnknownMemory` if another caller forgets it meanwhile."""
         data = memory_data(content, kind, details, self._journal.clock.now())
         draft = Draft(ADDED, data, actor, f"{row.session}#{row.position}")
         owner = await self._journal.owner(subject)
         prepared = self._journal.prepare(draft, owner)
         new = memory_row(HOME, 0, prepared.data, owner)
-        if (new.id, new.audience) == (
-            row.id,
-            row.audience,
-        ):  # the words are the same: only what is said about them is new
+        if (new.id, new.audience) == (row.id, row.audience):  # the same text: only its details are new
             return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
         changes = (MemoryChanges(memories=(new,), ended=((row.number, self._journal.clock.now()),)),)
         done = await self._journal.append_prepared(HOME, [prepared], owner, changes=changes)
@@ -313,7 +315,8 @@ class Catalog:
         return stored
 
     async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> str:
-        """End a memory and keep it in the history. `successor` is the id of what replaces it. Returns the event."""
+        """End a memory and keep it in the history. `successor` is the id of the memory that replaces it. Returns the
+        event as "session#position"."""
         said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
@@ -324,25 +327,25 @@ class Catalog:
     # -- forgetting
 
     async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
-        """Remove a memory: its text from every event that stated it, its rows, words and vectors. Raises
+        """Remove a memory: its rows, words and vectors, and its text from every event that stated it. Raises
         `UnknownMemory`."""
         query = MemoryQuery(id=check_name("id of a memory", id), history=True)
         rows = await self._all_rows(query)
-        if not rows:  # forgotten before, perhaps by a process that was killed on the way: let the store finish
+        if not rows:  # forgotten before, perhaps by a process that was killed before the purge: finish it
             await self._journal.purge()
             raise UnknownMemory(id)
         report, done = _NOTHING, set[int]()
         while rows:
             report = _sum(report, await self._forget(rows, actor))
             done |= {row.number for row in rows}
-            rows = [row for row in await self._all_rows(query) if row.number not in done]  # said again meanwhile
+            rows = [row for row in await self._all_rows(query) if row.number not in done]  # stated again meanwhile
         await self._journal.purge()
         return report._replace(memories=1)
 
     async def forget_before(
         self, time: int, kinds: Sequence[str] | None, audiences: tuple[bytes, ...] | None, *, actor: str | None = None
     ) -> ForgetReport:
-        """Forget what was last stated before a time."""
+        """Forget the memories that were last stated before a time."""
         rows = await self._all_rows(MemoryQuery(audiences, kinds=None if kinds is None else tuple(kinds), history=True))
         said: dict[tuple[bytes, str], int] = {}
         for row in rows:
@@ -383,8 +386,8 @@ def _sum(one: ForgetReport, other: ForgetReport) -> ForgetReport:
 
 
 def _merge_details(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The data of an event, with the title, metadata and relations that were known `before` where it has none. None if
-    that changes nothing: then the memory is only confirmed, and its vector is not computed again."""
+    """The data of an event; where it has no title, metadata or relations, it gets those known `before`. None if the
+    result equals what was known: the memory is then only confirmed, and its vector is not computed again."""
     if before is None:
         return None
     whole = data | {name: before[name] for name in _EXTRA_DETAILS if before.get(name) and not data.get(name)}

@@ -13,12 +13,16 @@ from ...ports import MemoryRow
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Something that was remembered.
+    """A stored memory.
 
-    `valid_from` and `valid_to` say when it holds in the world; `recorded` and `ended` when it was known here. One that
-    ended has a successor, or was stated again. `source` is its event, as ``"session#position"``. `times` counts how
-    often it was stated, `confirmed` is when last. `recalled` counts how often it was recalled, `recalled_at` is when
-    last. These four are as of now, even in what `as_of` returns.
+    - `valid_from`, `valid_to`: when it holds in the world.
+    - `recorded`, `ended`: when this workspace learned it, and when it became history. A memory ends when it is replaced
+      (by `successor`), stated again, or retired.
+    - `source`: its event, as ``"session#position"``.
+    - `times`, `confirmed`: how often it was stated, and when last.
+    - `recalled`, `recalled_at`: how often it was recalled, and when last.
+
+    The last four are current values, even in the results of `as_of`.
     """
 
     id: str
@@ -42,13 +46,13 @@ class Memory:
     successor: str | None
     source: str
     relations: tuple[tuple[str, str, str], ...] = ()
-    """The relations that were given with it. `neighbours` finds more in its text."""
+    """The relations that the caller gave. `neighbours` finds more in the text."""
     recalled: int = 0
     recalled_at: dt.datetime | None = None
 
     @property
     def current(self) -> bool:
-        """Whether it is known now, not history."""
+        """Whether it has not ended."""
         return self.ended is None
 
 
@@ -56,9 +60,11 @@ class Memory:
 class Hit:
     """A memory that a search found.
 
-    `score` orders the hits of one search and cannot be compared with another's. `likeness` can: from 0 to 1, how close
-    its meaning is, or how many of the question's words it has. `parts` add up to the score. `note` says that it is
-    stale and what to do before using it.
+    - `score`: orders the hits of one search. Scores of different searches cannot be compared.
+    - `likeness`: from 0 to 1, how close its meaning is, or the share of the question's words that it has. It can be
+      compared between searches.
+    - `parts`: the parts that add up to the score.
+    - `note`: if the memory is stale, says so and what to do before using it.
     """
 
     memory: Memory
@@ -70,8 +76,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a search found, best first. `waiting` counts memories without a vector, which are found by words alone.
-    `missing` says what the search had to do without."""
+    """The hits of a search, best first. `waiting` counts memories without a vector: only their words are searched.
+    `missing` says what the search could not use, such as meaning without an embedder."""
 
     hits: tuple[Hit, ...]
     waiting: int
@@ -85,12 +91,12 @@ class Recalled:
 
 
 class ForgetReport(NamedTuple):
-    """What forgetting removed: catalog rows (one for each time it was stated), texts of events, indexed words and
-    vectors, and journaled decisions about it. Conversations that mention it and their checkpoints are not memories:
-    `erase` removes those."""
+    """What `forget` removed: catalog rows (one for each time a memory was stated), texts of events, indexed words,
+    vectors, and journaled decisions about the memory. Conversations that mention it and their checkpoints are not
+    memories: `erase` removes those."""
 
     memories: int
-    """Different memories."""
+    """How many different memories."""
     rows: int
     payloads: int
     words: int

@@ -15,13 +15,13 @@ from .records import Memory, memory_of
 
 
 class MemoryTexts:
-    """Reads what memories say."""
+    """Reads the texts of memories."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     async def event_data(self, rows: Sequence[MemoryRow]) -> dict[int, Mapping[str, Any]]:
-        """The event data of memories, by number; forgotten, erased and damaged ones are left out."""
+        """The event data of memories, by number. Forgotten, erased and damaged ones are left out."""
         by_session: dict[str, dict[int, list[int]]] = {}
         for row in rows:
             by_session.setdefault(row.session, {}).setdefault(row.position, []).append(row.number)
@@ -33,7 +33,7 @@ class MemoryTexts:
         return found
 
     async def _readable(self, session: str, positions: Sequence[int]) -> list[Event]:
-        """The events at these positions; a damaged one is left out and does not hide the others."""
+        """The events at these positions. A damaged one is left out and does not hide the others."""
         try:
             return await self._journal.bookmarks.events(session, positions)
         except JournalDamaged:
@@ -44,7 +44,7 @@ class MemoryTexts:
             return found
 
     async def memories(self, rows: Sequence[MemoryRow]) -> list[Memory]:
-        """The memories of rows, in their order; forgotten and erased ones are left out."""
+        """The memories of rows, in the same order. Forgotten, erased and damaged ones are left out."""
         texts = await self.event_data(rows)
         found = []
         for row in rows:

@@ -1,7 +1,7 @@
-"""Admission: which sentences of a message are worth remembering, decided by plain patterns, each with a reason.
+"""Admission: decides by patterns which sentences of a message are worth remembering, and gives a reason for each.
 
-Only what people say of themselves, or ask to be remembered, is admitted. Questions, requests, thanks and everything else
-stay in the session's journal. What is admitted is rephrased so that it can be understood by itself.
+It admits only what people say about themselves or ask to be remembered. Questions, requests, thanks and everything else
+stay in the session's journal. An admitted sentence is rephrased so that it can be understood by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ONLY_NOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A way in which people speak of themselves, and the template that rephrases it."""
+    """A pattern of sentences that people say about themselves, and the template that rephrases them."""
 
     said: re.Pattern[str]
     kind: str
@@ -95,7 +95,7 @@ PROFILE_FIELDS = {
     "email address": "email",
     "phone number": "phone",
 }
-"""What people say of themselves that belongs in their profile, and the field."""
+"""Subjects of statements ("my time zone is …") that belong in the user's profile, and the field of each."""
 _POLITE = re.compile(
     r"^\W*(?:hi|hello|hey|thanks?|thank you|thx|ok(?:ay)?|great|cool|nice|perfect|bye|yes|no|sure|lol|haha"
     r"|good (?:morning|evening|night))\b.{0,30}$",
@@ -105,7 +105,7 @@ _POLITE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision about a sentence: whether to remember it, as what, and why or why not."""
+    """The decision about a sentence: whether to keep it, in which form, and the reason."""
 
     sentence: str
     keep: bool
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def confidence(self) -> float:
-        """How certain it is that this was meant to last: an explicit wish says so."""
+        """How certain it is that the user wants this remembered. An explicit wish is the most certain."""
         return 0.95 if "wish" in self.reason or "asked" in self.reason else 0.8
 
 
@@ -157,7 +157,7 @@ def _verdict(said: str, who: str) -> Verdict:
 
 
 def _self_statement(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
-    """What a sentence says of its speaker, rephrased: content, kind, key and reason; None if nothing."""
+    """What a sentence says about its speaker, rephrased: content, kind, key and reason; None if nothing."""
     name = _NAME.search(plain)
     if name is not None:
         return name["what"], "profile", "name", "about the user"

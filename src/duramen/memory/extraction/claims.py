@@ -1,6 +1,8 @@
-"""What a text claims, so that claims can be compared: who lives where, how much something costs, what is true and what is
-not. It needs no model and aims at precision: only plain statements in the present tense claim anything, and only about
-what can have one value at a time."""
+"""Reads the claims of a text, so that they can be compared: who lives where, what something costs, what is true.
+
+It needs no model and prefers precision: only plain statements in the present tense count as claims, and only about
+things that have one value at a time.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from .words import stem
 
 
 class Claim(NamedTuple):
-    """A claim: what it is `about`, the `value` it gives, and its `words`. Claims about the same with different values
-    contradict each other. A claim that `is_change` reports a change: it contradicts only what was known before."""
+    """A claim: what it is `about`, the `value` it gives, and its `words`. Two claims about the same thing with
+    different values contradict each other. With `is_change`, the claim reports a change: it contradicts only older
+    claims."""
 
     about: tuple[str, ...]
     value: tuple[str, ...]
@@ -24,7 +27,7 @@ class Claim(NamedTuple):
 
 
 def claims(text: str, speaker: str | None = None) -> tuple[Claim, ...]:
-    """The claims of a text. If it gives several values to one thing, that is no claim."""
+    """The claims of a text. Something that gets several values in the text is left out."""
     found = [*_relations(text, speaker)]
     for sentence in sentences(text):
         found += _attributes(sentence)
@@ -36,7 +39,7 @@ def claims(text: str, speaker: str | None = None) -> tuple[Claim, ...]:
 
 
 def contradict(one: Claim, other: Claim) -> bool:
-    """Whether two claims about the same cannot both hold; `one` is of the older text."""
+    """Whether two claims about the same thing cannot both hold. `one` is from the older text."""
     if one.about != other.about or one.value == other.value or one.is_change:
         return False
     first, second = set(one.value), set(other.value)
@@ -52,12 +55,12 @@ def contradict(one: Claim, other: Claim) -> bool:
 _ONE_EACH = frozenset(
     ["lives in", "works for", "reports to", "married to", "engaged to", "dates", "born in", "located in", "runs on"]
 )
-"""Relations of which a person has one at a time."""
+"""Relations that a subject has to only one object at a time."""
 _PLACED = frozenset(["lives in", "born in", "located in"])
 _KIN = ("mother", "father", "wife", "husband", "fiancé", "fiancée", "boss", "girlfriend", "boyfriend", "landlord")
 _ROLES = ("CEO", "CTO", "CFO", "COO", "capital", "president", "mayor", "captain", "king", "queen", "owner", "principal")
 _ONE_OF = frozenset(f"{role} of" for role in (*_KIN, *_ROLES))
-"""Relations that one person at a time has to another."""
+"""Relations that only one subject at a time has to an object."""
 
 
 def _relations(text: str, speaker: str | None) -> Iterator[Claim]:
@@ -93,7 +96,7 @@ _WORDED = (
     r"blood type|eye colou?r|hair colou?r|status|(?:all-time )?favou?rite [a-z]+(?: [a-z]+)?"
 )
 _SINGLE = rf"(?:(?P<named>{_NAMED})|(?P<counted>{_COUNTED})|(?P<worded>{_WORDED}))"
-"""What a person or thing has one of: a name, a number, a date, or a word."""
+"""Attributes that a person or thing has only one of: a name, a number, a date, or a word."""
 _VALUE = r"(?P<prep>(?:in|on|at) )?(?P<value>(?:[^.,;:!?]|[.:](?=\S)){1,60}?)"
 _WHOSE = r"[A-Z][\w-]*(?: [A-Z][\w-]*){0,2}'s|[Mm]y|[Oo]ur|[Tt]he [a-z]+(?: [a-z]+)?'s|[Tt]he(?: [a-z-]+){1,2}"
 _THING = r"(?:the )?[\w-]+(?: [\w-]+){0,3}?"
@@ -103,7 +106,7 @@ _OF = re.compile(rf"[Tt]he {_SINGLE} of (?P<whose>{_THING}){_IS}")
 
 
 def _attributes(sentence: str) -> Iterator[Claim]:
-    """ "Ada's favourite colour is blue", "the price of the ticket is 30 euros"."""
+    """Claims such as "Ada's favourite colour is blue" and "the price of the ticket is 30 euros"."""
     match = _HAS.fullmatch(sentence) or _OF.fullmatch(sentence)
     if match is None or _DOUBTFUL.search(sentence) or _NEGATION.search(sentence):
         return
@@ -121,7 +124,7 @@ def _attributes(sentence: str) -> Iterator[Claim]:
     yield Claim((*about, match["prep"] or ""), value, match["value"])
 
 
-# -- sentences that are the same but for a number, or a negation
+# -- sentences that differ only in a number or a negation
 
 _TOKEN = re.compile(r"[$\u20ac\u00a3]|\d+(?:[.,:/-]\d+)*(?:%|[a-z]{1,2}\b)?|[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _HOLDING = """
@@ -132,7 +135,7 @@ _HOLDING = """
 _HOLDS = frozenset(_HOLDING.split())
 """Verbs that describe a state, not an event."""
 _ONCE = frozenset(["is", "starts", "start", "begins", "begin", "ends", "end", "expires", "expire"])
-"""Those that name at most one day: what runs on Monday may run on Friday, too."""
+"""Verbs that can name only one day. What runs on Monday may also run on Friday."""
 _CLOSE = frozenset(["on", "in", "at", "from"])
 _FREELY = "to until till by of for about under over below above within after before with every $"
 _ANYWHERE = frozenset(_FREELY.split())
@@ -157,7 +160,7 @@ _LONGEST = 25
 
 
 def _plain(sentence: str, speaker: str | None) -> Iterator[Claim]:
-    """The claims of a whole sentence: its numbers as values, and whether it is negated."""
+    """The claims of a whole sentence: each of its numbers, and whether the sentence is negated."""
     said = sentence.replace("\u2019", "'").rstrip(".! ")
     if _DOUBTFUL.search(said) or not said[:1].isalnum():
         return
@@ -180,7 +183,8 @@ def _plain(sentence: str, speaker: str | None) -> Iterator[Claim]:
 
 
 def _frame(tokens: list[str]) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """The words of a sentence with "#" for each run of numbers and dates, those values, and their places."""
+    """The words of a sentence with "#" for each run of numbers and dates, the values of these runs, and their
+    places."""
     frame: list[str] = []
     values: list[tuple[str, ...]] = []
     places: list[int] = []
@@ -216,7 +220,7 @@ def _normal(tokens: list[str]) -> tuple[str, ...]:
 
 
 def _is_value(frame: list[str], place: int) -> bool:
-    """Whether the number at a place is a value of the subject, and not part of what the sentence is about."""
+    """Whether the number at a place is the value that the sentence states, not part of its subject."""
     verb = next((at for at, word in enumerate(frame) if word in _HOLDS), None)
     if verb is None or not 0 < verb < place:
         return False
@@ -229,6 +233,6 @@ def _is_value(frame: list[str], place: int) -> bool:
         return once and all(word in _DUE for word in between[:-1])
     if last in _ANYWHERE or last in _DUE:
         return "#" not in between
-    # A number behind a noun is a label, "port 80": it must be what the verb is about.
+    # A number after a noun is a label ("port 80"). It counts only at the end, close to the verb.
     rest = [word for word in between if word not in _CLOSE and word not in _DUE]
     return place == len(frame) - 1 and len(rest) <= 2 and not any(word in _CLOSE for word in between[1:])

@@ -1,8 +1,8 @@
-"""Time expressions in questions and texts, resolved against a day: pure, no clock, no model.
+"""Resolves English time expressions in questions and texts to days. Pure functions: no clock, no model.
 
-`spans("I moved two weeks ago", on)` gives the days that are meant. Words are English. What has no
-year is the nearest past one, because statements and questions mostly look back; "next"
-and "in three days" look ahead. What depends on another event ("before the move") is left alone.
+`spans("I moved two weeks ago", on)` returns the days that are meant. A date without a year is the nearest one in the
+past, because statements and questions are mostly about the past. "next" and "in three days" are in the future. A time
+that depends on another event ("before the move") is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Days from `start` to `end`, both included, and the words that named them."""
+    """The days from `start` to `end`, both included, and the words of the text that name them."""
 
     start: date
     end: date
@@ -33,7 +33,7 @@ class Span:
 
 _YEAR_ROUND = "January February March April May June July August September October November December"
 MONTHS = tuple(_YEAR_ROUND.split())
-"""In English, whatever the process's locale is."""
+"""Month names in English, independent of the process's locale."""
 _MONTHS = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
 _MONTHS |= {name.lower()[:3]: number for number, name in enumerate(MONTHS, 1)} | {"sept": 9}
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday"
@@ -51,7 +51,7 @@ _HOLIDAYS = {
 }
 _COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {word: n for n, word in enumerate(_COUNTED.split())} | {"a": 1, "an": 1}
-# Spoken quantities that are not exact, and the number that is mostly meant.
+# Inexact quantities, and the number that is usually meant.
 _VAGUE = {"couple of": 2, "couple": 2, "few": 3, "several": 4}
 _UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
 
@@ -113,7 +113,7 @@ def _named_month(found: re.Match[str], on: date) -> Span | None:
         return _part_of_month(_month(int(found["year"]), month), which)
     if which == "next":
         return _month(on.year + (month <= on.month), month)
-    # "Last May" said in May is a year back; a bare "May" said in May is this one.
+    # In May, "last May" is a year ago, and "May" is this month.
     back = month > on.month or (which == "last" and month == on.month)
     return _part_of_month(_month(on.year - back, month), which)
 
@@ -174,7 +174,7 @@ def _ahead(found: re.Match[str], on: date) -> Span | None:
 
 
 def _amount(words: str) -> tuple[int, bool]:
-    """The number that is meant, and whether it is only roughly so."""
+    """The number that is meant, and whether it is inexact."""
     plain = re.sub(r"^(a|the) (?=couple|few)", "", words.casefold())
     if plain in _VAGUE:
         return _VAGUE[plain], True
@@ -192,7 +192,7 @@ def _shifted(found: re.Match[str], on: date, sign: int) -> Span | None:
     middle = _one(on + timedelta(days=sign * count * _UNITS[unit]))
     if unit == "day":
         return _widened(middle, 2) if vague else middle
-    # "Two weeks ago" is rarely meant to the day.
+    # "Two weeks ago" is rarely exact to the day.
     return _widened(middle, 7 if vague else 3)
 
 
@@ -211,7 +211,7 @@ def _near_unit(found: re.Match[str], on: date) -> Span | None:
         case "week":
             return _week(on, step)
         case "weekend":
-            # Said on a weekend, "last weekend" is the one before; "this weekend" is the running week's.
+            # On a weekend, "last weekend" is the one before, and "this weekend" is the current one.
             return _weekend(on, step)
         case "month":
             return _months_on(on, step)
@@ -230,8 +230,8 @@ _Reader = Callable[[re.Match[str], date], Span | None]
 _WHICH = r"(?:(?P<which>last|this|next|early|late|mid)[\s-]+)?"
 _SHORT_MONTHS = tuple(sorted({name[:3] for name in _MONTHS}))
 _UNIT_HINTS = ("day", "week", "month", "year")
-# The longest way of saying a day comes first: what one reader has taken is hidden from those below it. None finds
-# anything in a text without one of its hints.
+# Longer expressions come first: text that one reader has matched is hidden from the readers below it. A reader matches
+# only a text that has one of its hints.
 _READERS: tuple[tuple[re.Pattern[str], _Reader, tuple[str, ...]], ...] = tuple(
     (re.compile(r"(?<![\w-])" + pattern, re.IGNORECASE), reader, hints)
     for pattern, reader, hints in (
@@ -269,7 +269,7 @@ _READERS: tuple[tuple[re.Pattern[str], _Reader, tuple[str, ...]], ...] = tuple(
 _EARLIER_OR_LATER = re.compile(
     rf"(?:the\s+)?(?:(?P<unit>week|weekend|day|month|year)|{_WEEKDAY})\s+(?P<way>before|after)\s+$", re.IGNORECASE
 )
-# Verbs and names that look like a month or a season unless something marks them as a time.
+# Months and seasons that are also other words, unless the words before them mark a time.
 _DOUBTFUL = frozenset(
     {
         "may",
@@ -304,16 +304,16 @@ _TWO_DIGITS = re.compile(r"\d\d")
 
 
 def _may_name_a_time(text: str, plain: str) -> bool:
-    """Without one of the hints no reader finds anything: most texts name no time, and are done with here. To look for
-    each hint apart is several times as quick as for all of them at once."""
+    """Whether a text has one of the hints; no reader matches without one. Most texts name no time, so this is a fast
+    check. Searching for each hint separately is several times as fast as one pattern for all."""
     if _TWO_DIGITS.search(text) or any(hint in plain for hint in _HINTS):
         return True
     return any(hint in plain for hint in _FAINT_HINTS) and _FAINT_HINT.search(text) is not None
 
 
 def spans(text: str, on: date) -> tuple[Span, ...]:
-    """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
-    plain = text.casefold().replace("\u0131", "i").replace("i\u0307", "i")  # all of which count as the same letter
+    """The days that `text` names, read on the day `on`, in the order of the text."""
+    plain = text.casefold().replace("\u0131", "i").replace("i\u0307", "i")  # IGNORECASE treats all these i as equal
     if not _may_name_a_time(text, plain):
         return ()
     found: list[tuple[int, Span]] = []
@@ -333,8 +333,8 @@ def spans(text: str, on: date) -> tuple[Span, ...]:
 
 
 def _read(read: _Reader, match: re.Match[str], rest: str, on: date) -> tuple[int, Span | None]:
-    """Where it begins, and what the reader makes of it; nothing for a day that no calendar has (30 February), or for
-    letters that only look like those of a name (a dotless i)."""
+    """Where a match begins, and its span; None for a day that does not exist (30 February), and for a word that only
+    looks like a known one (with a dotless i)."""
     try:
         span = read(match, on)
         return (match.start(), None) if span is None else _moved(rest, match.start(), span)
@@ -343,12 +343,13 @@ def _read(read: _Reader, match: re.Match[str], rest: str, on: date) -> tuple[int
 
 
 _LEAD = 40
-"""Characters in front of a time that can say more about it. More are not looked at: with many times in a long text that
-would take the square of its length."""
+"""How many characters before a time are read, because they can change its meaning. Without a limit, a long text with
+many times would take time quadratic in its length."""
 
 
 def _is_another_word(match: re.Match[str]) -> bool:
-    """A bare "may", "march" or "fall" is a month or season only where it is marked as one."""
+    """Whether a match such as "may", "march" or "fall" is another word, because nothing marks it as a month or
+    season."""
     word = match.group().strip().rstrip(".")
     if word.casefold() not in _DOUBTFUL:
         return False
@@ -356,7 +357,7 @@ def _is_another_word(match: re.Match[str]) -> bool:
 
 
 def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
-    """The span that "the week before …" or "the Friday after …" in front of it makes of it."""
+    """The span, moved by "the week before …" or "the Friday after …" in front of it, and where that begins."""
     first = max(0, start - _LEAD)
     lead = _EARLIER_OR_LATER.search(text[first:start])
     if lead is None:
@@ -372,10 +373,10 @@ def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
 
 
 def closeness(asked: Span, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float32]:
-    """How near each of some times, from a first to a last day, is to the one asked for: 1 where they meet, then falling
-    to 0. Days are counted from the calendar's first.
+    """How close each time, from a `first` to a `last` day, is to the `asked` one: 1 where they overlap, falling to 0
+    with the distance. Days are ordinals, as in `date.toordinal`.
 
-    The fall is gentler for longer spans: a week off "in May" matters less than a week off "on 3 May".
+    For a longer `asked` span it falls more slowly: a week off "in May" matters less than a week off "on 3 May".
     """
     gaps = np.maximum(0, np.maximum(first - asked.end.toordinal(), asked.start.toordinal() - last))
     near: NDArray[np.float32] = np.exp2(gaps.astype(np.float32) / np.float32(-max(3, asked.days / 2)))

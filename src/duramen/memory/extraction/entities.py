@@ -1,6 +1,8 @@
-"""Who and what a text is about, found without a model: names, titles, dates, and the relations that plain sentences
-state. Precision comes first: what is denied, asked, supposed or said of another person ("the sister of Ada lives in …")
-is not a relation, and a sentence that is not understood states none."""
+"""Finds who and what a text is about, without a model: names, titles, dates, and relations that plain sentences state.
+
+It prefers precision. What is denied, asked, supposed or said about another person ("the sister of Ada lives in …") is
+not a relation. A sentence that it does not understand has no relations.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ _AFTER = (
     r"last|this|next|today|yesterday|now|too|again|already|together|during|after|before|where|who|which|near|any ?more|"
     r"no longer)\b)"
 )
-"""What may follow a name that is an object: what else follows would change it."""
+"""What may follow a name that is an object. Anything else would change its meaning."""
 _NAMED = re.compile(rf"(?:[Tt]he )?(?:{_NAME}(?:, {_NAME}){{0,5}},? (?:and|&) {_NAME}{_AFTER}|{_NAME}{_AFTER})")
 _JOINT = "and|but|or|because|when|while|whenever|if|unless|so|since|than|rather|although|though|until|too|also|as well"
 _HALT = (
@@ -64,7 +66,7 @@ _PHRASE = (
     rf"(?: {_ITEM}){{0,7}}(?! {_ITEM})(?![\w'/&])"
 )
 _PHRASE_ENDS = rf"(?=\s*(?:[.,;:!)\u2014\u2013-]|$)|\s+(?:{_JOINT}|no longer|no more|any ?more)\b)"
-"""What may follow a phrase: it is cut off where a pronoun or a verb goes on with it."""
+"""What may follow a phrase. A phrase that continues with a pronoun or a verb does not match."""
 _OBJECT = re.compile(_PHRASE + _PHRASE_ENDS)
 _PREFERRED = re.compile(_PHRASE + _PHRASE_ENDS[:-1] + r"|\s+(?:to|over)\b)")
 _ADVERBS = re.compile(
@@ -78,13 +80,13 @@ _SENTENCE = re.compile(
     r"(?:(?<=[.!?\u2026])|(?<=[.!?][\"\u201d)]))\s+|\n+"
 )
 
-# -- what makes a statement none
+# -- what makes a sentence not a statement
 
 _UNSURE = re.compile(
-    r"\b(?:not|never|no|nor|neither|nobody|none|without|hardly|barely|cannot|if|unless|whether|suppose|supposing|imagine|"
-    r"pretend\w*|wish\w*|hop(?:e|es|ed|ing)|doubt\w*|den(?:y|ies|ied)|perhaps|maybe|probably|possibly|might|may|could|"
-    r"would|should|will|until|till|once|think\w*|thought|believ\w*|guess\w*|assum\w*|dream\w*|fals\w*|rumou?r\w*|than|"
-    r"when|let|lets|apparently|allegedly|supposedly)\b|n't\b",
+    r"\b(?:not|never|no|nor|neither|nobody|none|without|hardly|barely|cannot|if|unless|whether|suppose|supposing|"
+    r"imagine|pretend\w*|wish\w*|hop(?:e|es|ed|ing)|doubt\w*|den(?:y|ies|ied)|perhaps|maybe|probably|possibly|might|"
+    r"may|could|would|should|will|until|till|once|think\w*|thought|believ\w*|guess\w*|assum\w*|dream\w*|fals\w*|"
+    r"rumou?r\w*|than|when|let|lets|apparently|allegedly|supposedly)\b|n't\b",
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(
@@ -103,7 +105,7 @@ _LEAD = re.compile(
     r"(?:(?:the|dr\.|mr\.|mrs\.|ms\.|prof\.) )?",
     re.IGNORECASE,
 )
-"""What may stand before a subject in its clause: nothing that could be the subject in its place."""
+"""What may come before a subject in its clause: nothing that could itself be the subject."""
 _IN_FRONT = frozenset(["in", "on", "at", "since", "during", "after", "before", "by", "from", "near", "until", "within"])
 _CALENDAR = re.compile(r"(?:\w+day|january|february|march|april|may|june|july|august|\w+(?:em|o)ber)s?$", re.IGNORECASE)
 _NOBODY_WORDS = """
@@ -127,7 +129,7 @@ _NO_OBJECT = re.compile(
 )
 _SPEAKERS = frozenset(["user", "human", "me", "assistant", "ai", "agent", "system", "tool", "bot"])
 
-# -- what is said of a subject
+# -- what is said about a subject
 
 
 def _any_of(forms: list[str]) -> re.Pattern[str]:
@@ -156,11 +158,12 @@ _THEIRS = re.compile(
 )
 
 _LONGEST = 400
-"""Characters of a sentence: longer ones state nothing plainly, and would take long."""
+"""The longest sentence that is read, in characters. Longer ones are rarely plain statements, and slow to match."""
 
 
 class _Predicate(NamedTuple):
-    """What a predicate says of the subject, where it ends, and whether the subject is its object (`turned`)."""
+    """A predicate: its relation, the other names, where it ends, and whether the subject of the sentence is the object
+    of the relation (`turned`)."""
 
     relation: str
     others: list[str]
@@ -169,7 +172,7 @@ class _Predicate(NamedTuple):
 
 
 def links(text: str, speaker: str | None = None) -> tuple[Link, ...]:
-    """The relations that a text states, in its order, each once. "I" is the speaker, if that is a name."""
+    """The relations that a text states, in its order, each once. "I" is the speaker, if the speaker has a name."""
     known = named_speaker(speaker)
     found: dict[Link, None] = {}
     for sentence in sentences(text):
@@ -179,7 +182,7 @@ def links(text: str, speaker: str | None = None) -> tuple[Link, ...]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text that may state something: no questions, and none that are too long to be plain."""
+    """The sentences of a text that may state something: no questions, and none above `_LONGEST` characters."""
     for sentence in _SENTENCE.split(text):
         if 0 < len(sentence) <= _LONGEST and not sentence.rstrip('"\u201d) ').endswith("?"):
             said = " ".join(sentence.replace("\u2019", "'").split()).strip('"\u201c ')
@@ -187,7 +190,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def named_speaker(speaker: str | None) -> str | None:
-    """The speaker, if that is a name and not only a part in a conversation."""
+    """The speaker, if it is a name; None if it is a role such as "user" or "assistant"."""
     named = speaker is not None and speaker.strip().lower() not in _SPEAKERS and names(f"by {speaker}")
     return speaker if named else None
 
@@ -225,7 +228,7 @@ def _who(match: re.Match[str], speaker: str | None) -> tuple[int, list[str]]:
         return start, [speaker] if speaker else []
     parts = _BETWEEN.split(group)
     first = parts[0].split()
-    if first[0].lower() in _IN_FRONT:  # "In Paris, Ada …" tells where; "In Paris Ada …" could be anybody
+    if first[0].lower() in _IN_FRONT:  # "In Paris, Ada …" has a place; "In Paris Ada …" is ambiguous
         rest = [word for word in first[1:] if not _CALENDAR.match(word)]
         if len(rest) == len(first) - 1 and len(parts) == 1:
             return start, []
@@ -239,7 +242,8 @@ def _who(match: re.Match[str], speaker: str | None) -> tuple[int, list[str]]:
 
 
 def _is_plain(before: str, ended: set[int]) -> bool:
-    """Whether what follows stands by itself: nothing before it denies it, doubts it, or is its real subject."""
+    """Whether the text before a subject leaves the statement plain: it neither denies nor doubts it, and it is not the
+    real subject."""
     if _UNSURE.search(_STATEMENT.split(before)[-1]):
         return False
     lead = _CLAUSE.sub("", before, count=1)
@@ -252,7 +256,7 @@ def _is_plain(before: str, ended: set[int]) -> bool:
 
 
 def _predicate(sentence: str, at: int, many: bool) -> _Predicate | None:
-    """The predicate that starts here; None if there is none."""
+    """The predicate that starts at `at`; None if there is none."""
     found = _ADVERBS.match(sentence, at)
     at = at if found is None else found.end()
     form = (_MANY if many else _ONE).match(sentence, at)
@@ -289,7 +293,7 @@ def _objects(verb: Verb, sentence: str, at: int) -> _Predicate | None:
 
 
 def _kindred(sentence: str, speaker: str | None) -> Iterator[Link]:
-    """ "Bob's sister is Ada", "Bob's sister Ada", "my sister Ada"."""
+    """Relations such as "Bob's sister is Ada", "Bob's sister Ada" and "my sister Ada"."""
     for match in _THEIRS.finditer(sentence):
         whose = speaker if match["of"] in ("My", "my") else (names(f"by {match['of'][:-2]}") or ("",))[0]
         name = match["who"]

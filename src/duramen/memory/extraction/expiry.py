@@ -1,7 +1,7 @@
-"""Expiry: how long a statement holds by its own words, such as "is on holiday until Friday".
+"""Expiry: reads from an English statement how long it holds, such as "is on holiday until Friday".
 
-Plain English, and careful: what says no time, happened, or holds again and again is lasting, and so is whatever is not
-understood. Days end twelve hours after midnight in UTC, when they are over everywhere.
+A statement is lasting if it names no time, is in the past, is repeated ("every Monday"), or is not understood. A day
+ends twelve hours after midnight in UTC, when it is over in all time zones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from ...journal.events import micros, moment
 
 _LONGEST = 200
-"""Characters of a statement: longer ones say more than one thing."""
+"""The longest statement that is read, in characters. Longer ones state several things."""
 _SLACK = dt.timedelta(hours=12)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _YEAR = "january february march april may june july august september october november december"
@@ -58,7 +58,7 @@ _HINT = re.compile(rf"\b(?:{'|'.join(_HINT_WORDS)})\b", re.IGNORECASE)
 
 
 def holds_until(content: str, at: int) -> int | None:
-    """When a statement made at a time ends by its own words, in microseconds; None if it is lasting."""
+    """When a statement made at the time `at` ends, in microseconds; None if it is lasting."""
     text = content.strip()
     if len(text) > _LONGEST or not _may_have_hint(text.lower()) or _HINT.search(text) is None:
         return None
@@ -69,13 +69,13 @@ def holds_until(content: str, at: int) -> int | None:
     try:
         last = _last(text, moment(at).date())
         end = None if last is None else dt.datetime.combine(last, dt.time(), dt.UTC) + dt.timedelta(days=1) + _SLACK
-    except (OverflowError, ValueError):  # at the end of all calendars
+    except (OverflowError, ValueError):  # beyond the last date that Python has
         return None
     return None if end is None else micros("end", end)
 
 
 def _may_have_hint(lowered: str) -> bool:
-    """Whether a text may have a hint. Most have none, and this is the fastest check."""
+    """Whether a text may have a hint. Most texts have none, and this check is the fastest."""
     for word in _HINT_WORDS:  # noqa: SIM110 - a generator takes twice as long
         if word in lowered:
             return True
@@ -94,7 +94,7 @@ def _last(text: str, on: dt.date) -> dt.date | None:
 
 
 def _near(word: str, on: dt.date) -> dt.date:
-    """The last day of something that is near."""
+    """The last day of a near time, such as "today" or "next week"."""
     if word == "tomorrow":
         return on + dt.timedelta(days=1)
     which, _, unit = word.partition(" ")
@@ -111,7 +111,7 @@ def _end_of(unit: str, on: dt.date, following: bool) -> dt.date:
 
 
 def _last_day(found: re.Match[str], on: dt.date) -> dt.date | None:
-    """The day that is named after "until"."""
+    """The day that the words after "until" name; None if it does not exist."""
     if found["iso"]:
         try:
             return dt.date.fromisoformat(found["iso"])
@@ -124,7 +124,7 @@ def _last_day(found: re.Match[str], on: dt.date) -> dt.date | None:
         return on + dt.timedelta(days=days)
     if found["unit"]:
         which = found["which"].lower()
-        starts = which == "next"  # "until next week" is over when that begins; at its end is careful
+        starts = which == "next"  # "until next week" may mean its start or its end: take the later
         return _end_of(found["unit"].lower(), on, starts or which.endswith("next"))
     return _named(found, on)
 

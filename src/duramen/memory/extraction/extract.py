@@ -1,4 +1,4 @@
-"""Extracts the facts of a text that are worth remembering, by a model or by the patterns of `admission`."""
+"""Extracts the facts of a text that are worth remembering, with a model or with the patterns of `admission`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _TASK = (
     "You extract facts that are worth remembering for weeks or longer from the text in `text`: about people, their "
     "preferences, decisions, things, places, dates. No small talk, no questions, nothing that only holds today, "
     'nothing that the text does not say. Answer with a JSON object {"facts": [...]}. Each fact is an object with '
-    '"content": one short statement that can be understood by itself, with names instead of pronouns (who speaks is '
-    'called as `speaker` says, if it is there); "kind": one of ' + ", ".join(KINDS) + "; "
+    '"content": one short statement that can be understood by itself, with names instead of pronouns (`speaker`, if it '
+    'is given, is the name of the person who speaks); "kind": one of ' + ", ".join(KINDS) + "; "
     '"key": what it is about if only one value can hold at a time, such as "home city of Ada", else null; '
     '"confidence": a number from 0 to 1; "quote": the words of the text that say it, copied exactly; "relations": a '
     'list of [subject, relation, object] between people, places and things that the content names, such as ["Ada", '
     '"manages", "Bo"], or []. If there is nothing, answer {"facts": []}.'
 )
 _PIECE = 6_000
-"""Characters of a text that a model is asked about at once."""
+"""How many characters of a text one question to the model contains."""
 _TOKENS = 1_500
 _MOST = 50
 _LONGEST = 1_000
@@ -37,8 +37,12 @@ _SURE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFact:
-    """A fact that a text states. `quote` are the words that state it; `key` is what it is about, if that can have one
-    value at a time; `relations` are those between names in its content. It is not stored until it is remembered."""
+    """A fact that a text states. It is not stored: call `remember` for that.
+
+    - `key`: what it is about, if that has only one value at a time.
+    - `quote`: the words of the text that state it.
+    - `relations`: relations between names in its content.
+    """
 
     content: str
     kind: str
@@ -50,7 +54,7 @@ class ExtractedFact:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was skipped in a text or an answer, and why."""
+    """Something in a text or a model's answer that was skipped, and the reason."""
 
     what: str
     reason: str
@@ -71,8 +75,9 @@ class Extraction:
 
 
 async def extract(text: str, model: Model | None, speaker: str | None, policy: str) -> Extraction:
-    """The facts of a text. Raises `ModelFailed` if the model gives no answer or no valid JSON. A single fact that cannot
-    be used is skipped with a reason. The policy "keep" accepts text that looks like instructions."""
+    """The facts of a text. Without a model, patterns find them. A fact that cannot be used is skipped with a reason.
+    The policy "keep" accepts text that looks like instructions. Raises `ModelFailed` if the model gives no answer or no
+    valid JSON."""
     if model is None:
         return _by_patterns(text, speaker)
     found: dict[tuple[str, str], ExtractedFact] = {}
@@ -82,7 +87,7 @@ async def extract(text: str, model: Model | None, speaker: str | None, policy: s
         answer = await ask_json(model, _TASK, about, _TOKENS)
         facts = answer.get("facts") if isinstance(answer, dict) else answer
         if not isinstance(facts, list):
-            raise ModelFailed(model.name, "its answer has no list of facts", hint="a larger model may do better")
+            raise ModelFailed(model.name, "its answer has no list of facts", hint="try a larger model")
         for fact in facts[:_MOST]:
             one = _checked(fact, piece, policy)
             if isinstance(one, Skipped):
@@ -111,7 +116,7 @@ def _stated(content: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _pieces(text: str) -> Sequence[str]:
-    """A text in pieces that are short enough, cut between paragraphs or sentences where that can be."""
+    """A text in pieces of at most `_PIECE` characters, cut between paragraphs or sentences where possible."""
     found = []
     while len(text) > _PIECE:
         ends = (text.rfind(mark, _PIECE // 2, _PIECE) + len(mark) for mark in ("\n\n", "\n", ". "))
@@ -122,19 +127,19 @@ def _pieces(text: str) -> Sequence[str]:
 
 
 def _checked(fact: Any, text: str, policy: str) -> ExtractedFact | Skipped:
-    """A fact as the model gave it, if it can be used."""
+    """A fact from the model's answer, or why it cannot be used."""
     if not isinstance(fact, dict):
-        return Skipped(_shown(fact), "it is no object")
+        return Skipped(_shown(fact), "it is not an object")
     content, quote = text_of(fact.get("content"), _LONGEST), text_of(fact.get("quote"), _LONGEST)
     confidence, key = share_of(fact.get("confidence")), text_of(fact.get("key"), 200)
     if content is None:
-        return Skipped(_shown(fact), "it has no content of a fitting length")
+        return Skipped(_shown(fact), "it has no content, or one that is too long")
     if fact.get("kind") not in KINDS:
-        return Skipped(content, f"{_shown(fact.get('kind'))} is no kind")
+        return Skipped(content, f"{_shown(fact.get('kind'))} is not a kind")
     if confidence is None:
-        return Skipped(content, "its confidence is no number from 0 to 1")
+        return Skipped(content, "its confidence is not a number from 0 to 1")
     if fact.get("key") is not None and key is None:
-        return Skipped(content, "its key is no text of a fitting length")
+        return Skipped(content, "its key is not a text, or is too long")
     if quote is None or quote.casefold() not in " ".join(text.split()).casefold():
         return Skipped(content, "its quote is not in the text")
     why = suspicions(f"{content}\n{key or ''}")
@@ -144,15 +149,15 @@ def _checked(fact: Any, text: str, policy: str) -> ExtractedFact | Skipped:
 
 
 def _related(given: Any, content: str, policy: str) -> tuple[tuple[tuple[str, str, str], ...], list[Skipped]]:
-    """The relations that a model named, if they are between names of the fact; and what else it named."""
+    """The relations of a model's answer that are between names in the fact, and the ones that were skipped."""
     found: dict[tuple[str, str, str], None] = {}
     skipped = []
     for one in given[:_MOST] if isinstance(given, list) else ():
         named = tuple(text_of(part, _LONGEST_NAME) for part in one) if isinstance(one, list) else ()
         if len(named) != 3 or None in named:
-            skipped.append(Skipped(_shown(one), "it is no relation: subject, relation and object"))
+            skipped.append(Skipped(_shown(one), "it is not a relation of subject, relation and object"))
         elif any(str(name).casefold() not in content.casefold() for name in (named[0], named[2])):
-            skipped.append(Skipped(_shown(one), "it relates what the fact does not name"))
+            skipped.append(Skipped(_shown(one), "it has a name that is not in the fact"))
         elif policy != "keep" and suspicions(" ".join(map(str, named))):
             skipped.append(Skipped(_shown(one), "it looks like instructions to a model"))
         else:

@@ -1,7 +1,7 @@
-"""Names in questions and texts, found without a model: capitalised words and quoted titles.
+"""Finds names in questions and texts without a model: capitalised words and quoted titles.
 
-A name at the start of a sentence differs from an ordinary first word by its context: words that open
-sentences anyway ("What", "Yesterday", "Thanks") are not names unless a second capitalised word follows.
+The first word of a sentence is capitalised, whether it is a name or not. Words that often start a sentence ("What",
+"Yesterday", "Thanks") are therefore removed from the start of a name.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def _name(match: re.Match[str], text: str) -> str:
 
 
 def titles(text: str) -> tuple[str, ...]:
-    """What stands in quotes: titles of books, songs, files."""
+    """The texts in quotes, such as titles of books, songs and files."""
     return tuple(dict.fromkeys(next(filter(None, match.groups())).strip() for match in _TITLE.finditer(text)))
 
 
 def is_about(question: str, speaker: str) -> bool:
-    """Whether the question names the speaker, wholly or by one part of the name.
+    """Whether the question names the speaker, by the whole name or one part of it.
 
-    The speakers of a chat with an assistant have no names: "I" and "my" mean the user, "you" the assistant,
-    and a question that has both points to neither.
+    In a chat with an assistant the speakers have no names: "I" and "my" mean the user, and "you" means the assistant. A
+    question with both is about neither.
     """
     role = _ROLES.get(speaker.strip().lower())
     if role is not None:

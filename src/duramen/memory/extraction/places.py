@@ -27,17 +27,17 @@ _REGIONS = """
     Andalusia|Brittany|Normandy|Provence|Queensland|New South Wales|Victoria|Tasmania
 """
 REGIONS = frozenset(" ".join(name.split()).casefold() for name in _REGIONS.split("|"))
-"""Countries, their larger parts, continents."""
+"""Countries, their larger regions, and continents."""
 _HOLDING = """
     africa|asia|europe|north america|south america|latin america|scandinavia|united states|usa|us|america|canada|
     united kingdom|uk|great britain|britain|germany|italy|spain|france|australia
 """
 _LARGE = frozenset(" ".join(name.split()) for name in _HOLDING.split("|"))
-"""Those that contain others."""
+"""Regions that contain other regions."""
 
 
 def may_hold(one: str, other: str) -> bool:
-    """Whether one of two places may lie in the other."""
+    """Whether one of two places may be inside the other."""
     first, second = one.casefold().removeprefix("the "), other.casefold().removeprefix("the ")
     if (first in REGIONS) != (second in REGIONS):
         return True

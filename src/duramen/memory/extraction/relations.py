@@ -1,7 +1,7 @@
-"""The relations that plain English states, as patterns: one place where each of them is said.
+"""The table of relations that `entities` finds in plain English sentences.
 
-A row is a relation, the forms of its verb for one person and for several (or the speaker), and what follows: a name, or
-a phrase. Forms are regular expressions; what is between forms and object (a preposition) belongs to the forms.
+A row has a relation, the forms of its verb for one person and for several people (or the speaker), and whether a name
+or a phrase follows. Forms are regular expressions. They include the preposition before the object.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """How a relation is said. `one`: "lives in"; `many`: "live in"; `either`: "moved to"."""
+    """The forms of a relation's verb. `one`: "lives in". `many`: "live in". `either`: "moved to"."""
 
     relation: str
     one: str = ""
@@ -79,7 +79,7 @@ _KIN = """
     student dog cat horse parrot rabbit hamster landlord client customer supervisor twin stepmother stepfather
 """
 KIN = tuple(_KIN.split())
-"""What one is to another person: "Ada is Bob's sister", "Bob's sister is Ada", "Bob's sister Ada"."""
+"""Relations to a person: "Ada is Bob's sister", "Bob's sister is Ada", "Bob's sister Ada"."""
 
 _ROLES = """
     CEO CTO CFO COO founder co-founder president vice-president director head chair chairman chairwoman chairperson
@@ -87,7 +87,7 @@ _ROLES = """
     coordinator secretary treasurer minister king queen
 """
 ROLES = tuple(_ROLES.split())
-"""What one is to a company, a place, a work: "Ada is the CEO of Acme"."""
+"""Roles in a company, a place or a work: "Ada is the CEO of Acme"."""
 
 DONE_BY = {"founded": "founded", "written": "wrote", "owned": "owns", "managed": "manages", "led": "leads"}
-"""Passive forms: "Acme was founded by Ada"."""
+"""Passive forms ("Acme was founded by Ada"), and the relation of each."""

@@ -1,8 +1,8 @@
-"""Terms: the words of a text as they are searched, split and stemmed, each as a number.
+"""Terms: splits a text into words, stems them, and numbers them, for the search by words.
 
-Texts keep their stop words (the length counts); questions drop them, because "what did she do" would
-otherwise rank by its commonest words. Stemming is Snowball's English; `snowballstemmer` is pure Python
-and hands over to PyStemmer by itself where that is installed.
+Texts keep their stop words, because BM25 uses the length of a text. Questions drop them: otherwise "what did she do"
+would rank by its most common words. The stemmer is Snowball's for English. `snowballstemmer` is pure Python and uses
+PyStemmer where that is installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POSSESSIVE = re.compile(r"['\u2019]s\b")
 
 
 class _Stemmers(threading.local):
-    """A stemmer for each thread: one holds the word that it works on, and two threads would get each other's."""
+    """One stemmer per thread. A stemmer holds its current word, so threads cannot share one."""
 
     def __init__(self) -> None:
         self.english = snowballstemmer.stemmer("english")
@@ -44,17 +44,17 @@ def stem(word: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text in their order, in lower case."""
+    """The words of a text in order, in lower case."""
     return _WORD.findall(_POSSESSIVE.sub(" ", text.lower()))
 
 
 def terms(text: str) -> list[str]:
-    """The stems of a text in their order, stop words included."""
+    """The stems of a text in order, including stop words."""
     return [stem(word) for word in split(text)]
 
 
 def query_terms(question: str) -> tuple[str, ...]:
-    """The distinct stems that a question is searched by; all of its words where it has only stop words."""
+    """The distinct stems to search a question by, without stop words; all of its words if it has only stop words."""
     words = split(question)
     wanted = [word for word in words if word not in STOP_WORDS] or words
     return tuple(dict.fromkeys(stem(word) for word in wanted))
@@ -62,7 +62,7 @@ def query_terms(question: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65536)
 def number_of(term: str) -> int:
-    """The number under which a term is stored: 32 bits of it tell all words of a language apart."""
+    """The number under which a term is stored. Its 32 bits are enough to distinguish the words of a language."""
     return crc32(term.encode("utf-8", "surrogatepass"))
 
 

@@ -1,5 +1,8 @@
-"""The index of one audience in memory: NumPy columns and postings for each term, with no object per memory. It is
-updated with the changes that the store counts, so a search reads only what is new."""
+"""The index of one audience in memory: NumPy columns, and postings for each term. There is no Python object per memory.
+
+The store counts the changes of an audience. An index is updated with the changes since its last count, so a search
+reads only what is new.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from .postings import Counts, PackedPostings, Places, Postings
 
 _DAY = 86_400_000_000
 _LARGE = 100_000
-"""From this many places on, an index grows by smaller steps: unused room takes memory, too."""
+"""From this many places on, an index grows in smaller steps, because unused places take memory."""
 _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 class IndexedMemory(NamedTuple):
-    """A memory as it enters an index: its row, its term statistics, its vector if it has one, and its recall count."""
+    """A memory to add to an index: its row, its term statistics, its vector if it has one, and its recall count."""
 
     row: MemoryRow
     stats: TermStats
@@ -35,8 +38,8 @@ class IndexedMemory(NamedTuple):
 class AudienceIndex:
     """The current memories of one audience, each at a place that does not change. Not thread-safe.
 
-    An `exact` index holds the vectors. An index with a `center` holds a code of each vector: one bit per dimension, which
-    says on which side of the center it lies. A code takes a thirtieth of the memory of a vector."""
+    An `exact` index holds the vectors. An index with a `center` holds a code of each vector: one bit per dimension, set
+    if the vector is above the center there. A code takes 1/32 of the memory of a vector."""
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class AudienceIndex:
         self.several = several
         """Whether it combines several audiences."""
         self.seen: dict[bytes, int] = {}
-        """The change count of each audience up to which it is current."""
+        """For each audience, the change count up to which this index is current."""
         self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
         self.center = center
         self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
@@ -90,7 +93,7 @@ class AudienceIndex:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it takes, without vectors."""
+        """How many bytes it takes, without vectors."""
         columns = sum(column.nbytes for column in self._columns.values())
         return (
             columns
@@ -103,7 +106,7 @@ class AudienceIndex:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes that its vectors take."""
+        """How many bytes its vectors take."""
         return 0 if self._vectors is None else self._vectors.nbytes
 
     def count(self) -> int:
@@ -149,7 +152,7 @@ class AudienceIndex:
         rows, columns = [entry.row for entry in entries], self._columns
         columns["importance"][places] = [row.importance for row in rows]
         recalled = np.array([entry.recalled for entry in entries], dtype=np.float32)
-        columns["recalled"][places] = np.maximum(recalled, columns["recalled"][places])  # some are not stored yet
+        columns["recalled"][places] = np.maximum(recalled, columns["recalled"][places])  # recalls not yet stored count
         columns["ends"][places] = [FOREVER if row.ends is None else row.ends for row in rows]
         columns["expires"][places] = [FOREVER if row.expires is None else row.expires for row in rows]
         known = [at for at, entry in enumerate(entries) if entry.vector is not None]
@@ -217,7 +220,7 @@ class AudienceIndex:
     # -- packed
 
     def packed_postings(self) -> PackedPostings:
-        """All postings, packed as one."""
+        """All postings, merged into one."""
         return self._postings.packed()
 
     def packed_metadata(self) -> bytes:
@@ -225,7 +228,7 @@ class AudienceIndex:
         return bytes(self._metadata)
 
     def known_numbers(self, numbers: NDArray[np.int64]) -> list[int]:
-        """Those of some numbers whose memories it holds."""
+        """The numbers among these whose memories it holds."""
         found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
         return found
 
@@ -237,7 +240,7 @@ class AudienceIndex:
         metadata: bytes,
         sessions: NDArray[np.int32],
     ) -> None:
-        """Add new memories as columns; `sessions` are those of episodes, -1 for other memories."""
+        """Add new memories as columns. `sessions` are the session numbers of episodes, and -1 for other memories."""
         start, count = self.size, len(sessions)
         self._make_room(start + count)
         self.size = start + count
@@ -282,7 +285,7 @@ class AudienceIndex:
                     self._insert(place, session)
 
     def _insert(self, place: int, session: int) -> None:
-        """Link an episode in between earlier ones of its session."""
+        """Link an episode that comes before the last one of its session."""
         before, after = self._last_of.get(session, -1), -1
         positions = self._columns["position"]
         while before >= 0 and positions[before] > positions[place]:
@@ -342,7 +345,7 @@ class AudienceIndex:
             columns["session"][place] = columns["before"][place] = columns["after"][place] = -1
 
     def set_recall_counts(self, recalls: Mapping[int, int]) -> None:
-        """Set recall counts as the store has them; counts that are not stored yet stay."""
+        """Set the recall counts of the store. A higher count, which is not stored yet, stays."""
         numbers = np.fromiter(recalls, dtype=np.int64, count=len(recalls))
         places = self._index.find(numbers, self._columns["alive"])
         counts = np.fromiter(recalls.values(), dtype=np.float32, count=len(recalls))
@@ -350,11 +353,11 @@ class AudienceIndex:
         recalled[there] = np.maximum(recalled[there], counts[places >= 0])
 
     def drop_vectors(self) -> None:
-        """Free the vectors; the codes stay."""
+        """Free the vectors. The codes stay."""
         self._vectors = None
 
     def set_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Make the index exact, with the vectors of these memories; others have none."""
+        """Make the index exact, with the vectors of these memories. Other memories have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self._vectors = np.zeros((len(self._columns["alive"]), self.dims), dtype=np.float32)
@@ -362,13 +365,13 @@ class AudienceIndex:
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def add_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Set the vectors of these memories; others keep theirs."""
+        """Set the vectors of these memories. Other memories keep theirs."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def set_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Make codes from the vectors of these memories; others have none."""
+        """Make codes from the vectors of these memories. Other memories have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self.center = center
@@ -376,7 +379,7 @@ class AudienceIndex:
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def set_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Set the sample of vectors."""
+        """Set the sample of vectors. Memories that the index does not hold are left out."""
         there = self._index.find(numbers, self._columns["alive"]) >= 0
         self.sample, self.sampled = vectors[there], self.size
         if self.center is not None:
@@ -402,8 +405,9 @@ class AudienceIndex:
     # -- reading
 
     def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> AudienceIndex:
-        """A read-only index of the memories at some places (ascending), with the postings of a question's terms and
-        without vectors. Links to neighbours outside the excerpt are dropped; sessions keep their numbers."""
+        """A read-only index of the memories at these places (ascending), with the postings of these terms only. Its
+        vectors are zeros (see `set_candidate_vectors`). Links to neighbours outside the excerpt are dropped. Sessions
+        keep their numbers."""
         taken = AudienceIndex(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
         taken.size = len(places)
         for side in ("before", "after"):
@@ -417,18 +421,18 @@ class AudienceIndex:
         return taken
 
     def set_candidate_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> NDArray[np.intp]:
-        """Set the vectors of some memories of an excerpt; returns their places."""
+        """Set the vectors of some memories of an excerpt. Returns their places."""
         order = np.argsort(self.column("number"), kind="stable")
         places = order[np.searchsorted(self.column("number"), numbers, sorter=order)]
         self.vectors[places] = vectors
         return places
 
     def frequency(self, term: int) -> int:
-        """How many memories have a term, removed ones included."""
+        """How many memories have a term, including removed ones."""
         return self._postings.frequency(term)
 
     def term_counts(self, term: int, places: NDArray[Any]) -> Counts:
-        """How often each of some places has a term."""
+        """How often each of these places has a term."""
         return self._postings.counts(term, places)
 
     def ages(self, on: dt.date) -> NDArray[np.float32]:

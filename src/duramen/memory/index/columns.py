@@ -1,4 +1,4 @@
-"""What an index is made of: its columns, tables of names and of places, and vector codes."""
+"""The parts of an index: its columns, its tables of names and of places, and vector codes."""
 
 from __future__ import annotations
 
@@ -38,19 +38,23 @@ COLUMNS: dict[str, tuple[Any, Any]] = {
     "metadata_size": (np.int32, 0),
     "has_vector": (np.bool_, False),
 }
-"""The columns of an index: the type of each, and its default. `opens` is when a memory begins that was stated ahead of
-time; others hold at once, whatever the clock of the writer. `first_date` is the place of the first date that it names, of
-which there are `date_count`. `metadata_start` and `metadata_size` say where its metadata are."""
+"""The columns of an index, with the type and the default of each.
+
+- `opens`: when a memory begins that was recorded before it holds. Other memories hold at once, whatever the writer's
+  clock was.
+- `first_date`, `date_count`: the place of the first date that the memory names, and how many dates it names.
+- `metadata_start`, `metadata_size`: where its metadata are."""
 
 
 class NameTable:
-    """Numbers for names, in the order in which they come."""
+    """Numbers names from 0, in the order in which they are first used."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
+        """The number of a name. A new name gets the next number."""
         found = self._numbers.get(name)
         if found is None:
             found = self._numbers[name] = len(self.names)
@@ -63,7 +67,7 @@ class NameTable:
 
 
 class PlaceTable:
-    """Finds the place of a memory by its number: sorted arrays, and a dict of the newest."""
+    """Finds the place of a memory by its number, in sorted arrays and a dict of the newest numbers."""
 
     def __init__(self) -> None:
         self._numbers: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -73,16 +77,16 @@ class PlaceTable:
     def add(self, numbers: NDArray[np.int64], start: int) -> None:
         """Add numbers at consecutive places."""
         self._newest.update(zip(numbers.tolist(), range(start, start + len(numbers)), strict=True))
-        if len(self._newest) > max(1_000, len(self._numbers) // 16):  # an entry of it takes many times as much
+        if len(self._newest) > max(1_000, len(self._numbers) // 16):  # a dict entry takes much more memory
             added = np.fromiter(self._newest, dtype=np.int64, count=len(self._newest))
             places = np.fromiter(self._newest.values(), dtype=np.int64, count=len(self._newest))
-            kept = ~np.isin(self._numbers, added)  # one that was dropped and came again
+            kept = ~np.isin(self._numbers, added)  # a memory that was dropped and added again has a new place
             numbers, places = np.append(self._numbers[kept], added), np.append(self._places[kept], places)
             order = np.argsort(numbers, kind="stable")
             self._numbers, self._places, self._newest = numbers[order], places[order], {}
 
     def find(self, numbers: NDArray[np.int64], alive: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The places of numbers; -1 for those that are missing or not alive."""
+        """The places of numbers; -1 for numbers that are missing or not alive."""
         places = np.full(len(numbers), -1, dtype=np.intp)
         if len(self._numbers):
             at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
@@ -95,7 +99,8 @@ class PlaceTable:
 
 
 def codes_of(vectors: Vector, center: Vector) -> NDArray[np.uint64]:
-    """The codes of vectors: one bit per dimension for the side of the center; a column per vector, 64 bits per row."""
+    """The codes of vectors: one bit per dimension, set if it is above the center. One column per vector, 64 bits per
+    row."""
     count, dims = vectors.shape
     bits = np.zeros((count, -(-dims // 64) * 8), dtype=np.uint8)
     bits[:, : -(-dims // 8)] = np.packbits(vectors > center, axis=1)

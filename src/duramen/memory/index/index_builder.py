@@ -1,4 +1,5 @@
-"""Makes index entries in batches. While one batch is embedded, the one before it is stored and the next is read."""
+"""Makes index entries in batches. While one batch is embedded, the batch before it is stored and the next one is
+read."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ from .index_entry import READ_UPTO, PackedVector, TermStats, embedded_text, pack
 from .workspace_embedder import WorkspaceEmbedder
 
 BATCH = 32
-"""The size of the first batch, and the least of any, however long the texts are."""
+"""The size of the first batch, and the smallest size of any batch, whatever the length of the texts."""
 _LARGEST_BATCH = 2_048
 _TARGET_TIME = 0.5
-"""Seconds that a batch should take. Small batches spend their time in transactions; what is embedded but not stored is
-embedded again after a kill."""
+"""Seconds that a batch should take. Smaller batches spend most of their time in transactions. With larger ones, a kill
+loses more vectors that are computed but not stored."""
 _GROWTH = 16
-"""By which factor a batch may grow over the one before."""
+"""The factor by which a batch may be larger than the one before."""
 _BUILD_TIME = 2.0
 """Seconds after which `build_some` starts no new batch: another thread may wait for the lock."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Memories that are read, embedded and stored together, by number. If it `is_full`, more are waiting."""
+    """Memories that are read, embedded and stored together, by number. If it `is_full`, more memories are waiting."""
 
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -52,11 +53,11 @@ class IndexBuilder:
         self._codec = codec
         self._embedder = embedder
         self._size, self._room = BATCH, 0
-        """How many memories a batch may have, and how many characters beyond the first `BATCH` memories."""
+        """How many memories a batch may have, and how many characters in total if it has more than `BATCH` memories."""
         self._unreadable: set[int] = set()
 
     async def build_some(self, generation: int, is_ending: Callable[[], bool]) -> int:
-        """Make index entries for a while. Returns for how many memories; 0 if none is missing."""
+        """Make index entries for about `_BUILD_TIME` seconds. Returns for how many memories; 0 if none was missing."""
         until = time.monotonic() + _BUILD_TIME
         batches = self.build_batches(generation, lambda: is_ending() or time.monotonic() > until)
         return sum([count async for count in batches])
@@ -64,12 +65,13 @@ class IndexBuilder:
     async def build_batches(
         self, generation: int, is_ending: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[int, None]:
-        """Make all missing index entries; yields the number of memories of each stored batch."""
+        """Make all missing index entries. Yields the number of memories of each stored batch. No new batch starts once
+        `is_ending` returns True."""
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
-            # After the first it is known how large a batch may be.
-            began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
-            meanwhile_work = self._during_embedding(generation, before, batch, goes_on)
+            # The room is 0 until the first batch has shown how long a batch takes.
+            began, continues = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
+            meanwhile_work = self._during_embedding(generation, before, batch, continues)
             batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), meanwhile_work)
             reach("memory.embedded")
             self._adjust_batch_size(batch, time.monotonic() - began)
@@ -77,29 +79,29 @@ class IndexBuilder:
                 try:
                     yield len(before.rows)
                 except GeneratorExit:
-                    with suppress(DuramenError):  # closed meanwhile, perhaps: they are made again
-                        await self._store(generation, batch)  # its vectors may have been paid for
+                    with suppress(DuramenError):  # the store may be closed: then the entries are made again later
+                        await self._store(generation, batch)  # the embedder may charge for these vectors
                     raise
             before, batch = batch, after
             if not batch.rows:
                 await self._store(generation, before)
                 yield len(before.rows)
-                # Some may have come meanwhile.
+                # New memories may have been stored meanwhile.
                 before, batch = _Batch(), _Batch() if is_ending() else await self._read(generation)
 
     def _adjust_batch_size(self, batch: _Batch, took: float) -> None:
-        """Set the size of the next batches, after one that took so many seconds."""
-        if batch.is_full or took > _TARGET_TIME:  # else it was quick because there were few
+        """Set the size of the next batches, after a batch that took `took` seconds."""
+        if batch.is_full or took > _TARGET_TIME:  # a fast batch that is not full says nothing about the speed
             growth = min(_TARGET_TIME / max(took, 1e-6), _GROWTH)
             self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
             self._room = int(sum(map(_length, batch.texts.values())) * growth)
         batch.texts = {}
 
-    async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
-        """Store the batch before and read the one after, while a batch is embedded. Returns the one after."""
+    async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, continues: bool) -> _Batch:
+        """While a batch is embedded, store the one before it and read the one after it. Returns the one after it."""
         await self._store(generation, before)
         batch.stats = {number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()}
-        return await self._read(generation, batch.rows) if goes_on else _Batch()
+        return await self._read(generation, batch.rows) if continues else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
         """The next memories without an index entry, except those in `taken`."""
@@ -109,7 +111,7 @@ class IndexBuilder:
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
         known = await self._texts.event_data(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
-        # A damaged memory must not block those after it.
+        # A damaged memory must not block later ones.
         self._unreadable.update(rows.keys() - texts.keys())
         lengths = zip(texts, accumulate(map(_length, texts.values())), strict=True)
         too_many = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
@@ -132,8 +134,9 @@ class IndexBuilder:
             reach("memory.indexed")
 
     def _vectors(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
-        """The vectors of some memories. A text that the embedder refuses, for example because it is too long, is skipped
-        and does not block the others. Blocks. Raises `EmbedderFailed` if it embeds none of them."""
+        """The vectors of memories, by number. Blocks. A text that the embedder refuses, for example because it is too
+        long, is skipped and does not stop the others. Raises `EmbedderFailed` if the embedder seems to be down: it
+        refuses the only text, or the first two that are tried separately."""
         try:
             return self._embed(texts)
         except EmbedderFailed:
@@ -148,7 +151,7 @@ class IndexBuilder:
             except EmbedderFailed:
                 refused.add(number)
                 if not found and len(refused) > 1:
-                    raise  # it is down: each of them would take its time to fail
+                    raise  # the embedder seems to be down, and each further try may take long
         self._unreadable |= refused
         return found
 

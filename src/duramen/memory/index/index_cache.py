@@ -1,5 +1,8 @@
-"""The cache of indexes in memory, one for each audience, brought up to date with the store's changes. The least recently
-used are evicted, vectors first: they can be read again."""
+"""Caches the indexes of audiences in memory and updates them with the store's changes.
+
+When the cache is full, it drops the vectors of the least recently used indexes first, then whole indexes. Both can be
+read again from the store.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from .index_entry import Vector
 from .workspace_embedder import WorkspaceEmbedder
 
 EXACT_LIMIT = 100_000
-"""Up to this many memories all are ranked; above it, candidates are chosen first."""
+"""Up to this many memories, all are ranked. Above it, candidates are chosen first."""
 CACHE_BYTES = 512 * 2**20
-"""Bytes that all indexes together may take."""
+"""How many bytes all indexes together may take."""
 _PAGE = 5_000
 _CENTER_SAMPLE = 100
-"""The center of the vectors is taken from so many memories in each of so many audiences."""
+"""The center of the vectors is computed from at most this many memories in each of at most this many audiences."""
 
 
 class IndexCache:
@@ -40,14 +43,14 @@ class IndexCache:
         self._embedder = embedder
         self.exact_limit = EXACT_LIMIT
         self._grown = False
-        """Whether an index grew since the last eviction."""
+        """Whether an index grew since the last check for eviction."""
         self._centers: dict[int, Vector] = {}
         self._audiences: OrderedDict[tuple[bytes | None, int], AudienceIndex] = OrderedDict()
-        """By audience and generation; None is the combined index of all audiences."""
+        """Indexes by audience and generation. The audience None is the combined index of all audiences."""
         self.lock = threading.RLock()
 
     def clear(self) -> None:
-        """Drop every index: a subject was erased, or the vectors changed."""
+        """Drop every index, because a subject was erased or the vectors changed."""
         with self.lock:
             self._audiences.clear()
 
@@ -59,11 +62,11 @@ class IndexCache:
                 audience.count_recall(row.number)
 
     async def without_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
-        """Current indexes; they need not hold vectors."""
+        """Current indexes, with or without vectors."""
         return [audience for _, audience in await self.current(audiences, await self._generation())]
 
     async def with_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
-        """Current indexes with the vectors that exist."""
+        """Current indexes with the vectors that the store has."""
         return await self.exact(audiences, await self._generation())
 
     async def _generation(self) -> int:
@@ -86,7 +89,7 @@ class IndexCache:
         return [audience for _, audience in found]
 
     async def ensure_codes(self, name: bytes, audience: AudienceIndex, generation: int) -> None:
-        """Make codes for an index that has none."""
+        """Make codes for an index, unless it has some."""
         center = await self._center([name], generation) if audience.center is None else None
         while audience.center is None and center is not None:
             seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
@@ -115,8 +118,8 @@ class IndexCache:
         return found
 
     async def combined(self, generation: int) -> AudienceIndex | None:
-        """One current index of all audiences, with codes; None if there are too few memories for codes. With many
-        audiences, the work per audience would take longer than the search."""
+        """One current index of all audiences, with codes; None if there are too few memories for codes. It exists
+        because with many audiences, the work per audience would take longer than the search."""
         counted = await self._journal.store.audience_changes(self._journal.workspace, None)
         if not self._is_large(counted):
             return None
@@ -135,11 +138,11 @@ class IndexCache:
         return known
 
     def _is_large(self, counted: Mapping[bytes, int]) -> bool:
-        # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
+        # Every memory changes when it is stored, and again when it gets its vector.
         return sum(counted.values()) > 2 * self.exact_limit
 
     def _add(self, name: bytes | None, generation: int, audience: AudienceIndex) -> AudienceIndex:
-        """Add a loaded index; returns it, or the one that another thread added first."""
+        """Add a loaded index. Returns it, or the one that another thread added first."""
         with self.lock:
             self._grown = True
             return self._audiences.setdefault((name, generation), audience)
@@ -157,21 +160,22 @@ class IndexCache:
         return whole
 
     async def _load(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
-        """A new index with the contents of its segments and the gaps between them."""
+        """A new index, loaded from the segments of an audience; an empty one if there are none."""
         audience = AudienceIndex(self._embedder.dims if generation else 0, exact=False)
         if await self._load_segments(name, audience, generation):
             return audience
         return AudienceIndex(audience.dims, exact=center is None, center=center)
 
     async def _load_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
-        """Load the segments of an audience and the gaps between them. Returns whether there are any."""
+        """Load the segments of an audience, and the changes in the gaps between them. Returns whether it has
+        segments."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
             await self._fill_gap(name, audience, generation, segment.after)
             body = await self._codec.open_segment(name, generation, segment)
             if body is not None and audience.seen.get(name, 0) == segment.after:
-                with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
+                with suppress(ValueError, IndexError):  # a damaged segment is skipped: its changes are read instead
                     segment_format.load_segment(audience, body, name)
                     audience.seen[name] = segment.upto
         if segments:
@@ -183,8 +187,8 @@ class IndexCache:
         return await self._center(largest, generation) if generation else None
 
     async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
-        """The mean of some vectors. Without it, the codes of an embedder whose vectors all point into one half of the
-        space would say little. There is one for each generation, so that codes can be compared."""
+        """The mean of some vectors. Without it, codes would be too coarse for an embedder whose vectors are not spread
+        around zero. A generation has one center, so that codes of different indexes can be compared."""
         found = self._centers.get(generation)
         if found is None:
             some: list[Vector] = []
@@ -209,11 +213,11 @@ class IndexCache:
                     _apply_changes(name, audience, changes, opened)
                     self._grown = True
             if not changes:
-                break  # the count moves with the row: another look finds it
+                break  # the change is not visible yet: the next search reads it
 
     async def _fill_gap(self, name: bytes, audience: AudienceIndex, generation: int, count: int) -> None:
-        """Apply the changes of an audience up to a count, where the next segment begins. A row that changed again since is
-        read later."""
+        """Apply the changes of an audience up to a count, where the next segment begins. A row that changed again after
+        that count is read later."""
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
@@ -226,8 +230,8 @@ class IndexCache:
     async def vectors(
         self, name: bytes | None, audience: AudienceIndex, generation: int, numbers: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of an audience, or of some of its memories, from the store: their numbers, and a row for each.
-        Without a name: of memories in any audience."""
+        """The stored vectors of an audience, or of the memories with these `numbers`: their numbers, and a row for
+        each. If `name` is None, of all audiences."""
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []
@@ -247,7 +251,7 @@ class IndexCache:
                 kept -= self._audiences.popitem(last=False)[1].held_bytes
 
     async def as_of(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[AudienceIndex]:
-        """Indexes of what was known at a time, made for one search."""
+        """Indexes of what was known at a time. They are made for one search and not cached."""
         store, workspace = self._journal.store, self._journal.workspace
         counted = await store.audience_changes(workspace, wanted)
         found = []
@@ -264,8 +268,8 @@ class IndexCache:
         return found
 
     async def _changes_as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
-        """Rows as they were known at a time; closed if they were not known then. A row that ended later was not known to
-        end: its end is the one that its own event states."""
+        """Changes with their rows as known at a time. A row that was not known then is closed. If a row was ended after
+        that time, its end is the one that its own event states."""
         ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
         said = await self._texts.event_data(
             [row for row in ended if row.id and row.recorded <= time < (row.closed or 0)]

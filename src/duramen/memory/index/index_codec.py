@@ -1,4 +1,4 @@
-"""Index entries and segments as they are stored: packed, and sealed where their owner has a key."""
+"""Packs index entries and segments for the store, and seals them if their owner has a key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLAIN = bytes([EnvelopeFlags.PLAIN])
 
 
 class IndexCodec:
-    """Packs, seals, opens and unpacks what is searched of memories."""
+    """Packs, seals, opens and unpacks index entries and segments."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts) -> None:
         self._journal = journal
@@ -56,7 +56,7 @@ class IndexCodec:
         return _pack((self._journal.workspace, audience, id, generation))
 
     async def open_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
-        """The index entries of changed memories, opened, by number; missing and unreadable ones are left out."""
+        """The index entries of changed memories, opened, by number. Missing and unreadable ones are left out."""
         owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
         all_stats: list[tuple[Change, TermStats]] = []
         vectors: dict[int, bytes] = {}
@@ -79,7 +79,7 @@ class IndexCodec:
 
     @staticmethod
     def open_sample(sample: Sequence[SampledMemory], dims: int) -> list[IndexedMemory]:
-        """The index entries of a sample, none of which is sealed; unreadable ones are left out."""
+        """The index entries of a sample, none of which is sealed. Unreadable ones are left out."""
         all_stats: list[tuple[SampledMemory, TermStats]] = []
         for one in sample:
             with suppress(ValueError, msgspec.DecodeError):
@@ -89,7 +89,8 @@ class IndexCodec:
         return [IndexedMemory(_row_of(one), stats, found.get(one.number), 0) for one, stats in all_stats]
 
     async def current_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
-        """The index entries of current memories among some changes, by number; from the text where there is none."""
+        """The index entries of the current memories among these changes, by number. If an entry is missing, its term
+        statistics are computed from the text, without a vector."""
         current = [one for one in changes if _is_current(one.row)]
         found = await self.open_entries(current, dims, generation)
         unread = [one for one in current if one.row.number not in found]
@@ -103,7 +104,7 @@ class IndexCodec:
     async def open_vectors(
         self, stored: Sequence[StoredIndexEntry], dims: int, generation: int
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of stored index entries: their numbers, and a row for each; unreadable ones are left out."""
+        """The vectors of stored index entries: their numbers, and a row for each. Unreadable ones are left out."""
         owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.owner for one in stored}}
         numbers: list[int] = []
         packed: list[bytes] = []
@@ -121,7 +122,7 @@ class IndexCodec:
     def _open(
         self, envelope: bytes, owner: Owner, audience: bytes, id: str, generation: int, part: bytes = b""
     ) -> bytes:
-        if envelope[:1] == _PLAIN:  # nearly all of them, where nothing is sealed
+        if envelope[:1] == _PLAIN:  # the usual case in a store without sealing
             return envelope[1:]
         return disclose(envelope, owner, self._where(audience, id, generation) + part)
 
@@ -133,7 +134,7 @@ class IndexCodec:
         entries: Sequence[IndexedMemory],
         removed: Sequence[int],
     ) -> Segment | None:
-        """A segment with changes of an audience; None if they have several owners, or one that is erased."""
+        """A segment with changes of an audience; None if the entries have several owners, or their owner is erased."""
         refs = {entry.row.owner for entry in entries}
         owner = await self._journal.bookmarks.owner_of(next(iter(refs), None))
         if len(refs) > 1 or owner is None:
@@ -162,14 +163,14 @@ class IndexCodec:
 
     @staticmethod
     def plain_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
-        """Unsealed vectors, many at once: the places of those that can be read, and a row for each."""
+        """Unsealed vectors: the places of the bodies that can be read, and a row for each."""
         size = len(_PLAIN) + packed_size(dims)
         plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == EnvelopeFlags.PLAIN]
         return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
 
 def _unpacked_vectors(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
-    """Vectors by number; those with other dimensions are left out."""
+    """Vectors by number. Those with other dimensions are left out."""
     numbers = [number for number, one in packed.items() if has_dims(one, dims)]
     if not numbers:
         return {}
@@ -181,11 +182,11 @@ def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
 
 
 def _row_of(sample: SampledMemory) -> MemoryRow:
-    """A row for a sampled memory, with only what statistics need."""
+    """A row for a sampled memory, with only the fields that statistics need."""
     recorded = sample.begins if sample.opens is None else sample.begins - 1
     held = (recorded, sample.begins, sample.ends, sample.expires)
     place = (sample.session or "", sample.position or 0)
-    # Positional, because this runs for hundreds of memories before a question is answered.
+    # Positional arguments, because they are faster: this runs for hundreds of memories per question.
     return MemoryRow._make(
         (
             sample.audience,

@@ -21,16 +21,18 @@ from ..extraction.words import STOP_WORDS, number_of_word, split
 
 Vector = NDArray[np.float32]
 READ_UPTO = 20_000
-"""Characters of a text that are indexed; the rest is stored but not found."""
+"""How many characters of a text are indexed. The rest is stored but cannot be found."""
 SUBSTANCE_CAP = 30
 _LONGEST_FORM = 10_000
 TIMES_CAP = 50
-"""Dates of a text that count. More are a table or a log, and each would be compared with each date asked for."""
+"""How many dates of a text are indexed. A text with more is usually a table or a log, and each date is compared with
+each date of a question."""
 
 
 class TermStats(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Term statistics of a text: the numbers of its terms (32 bits each) and how often each occurs, its length, the days
-    that it names, how many of its words carry meaning, and whether it is a question."""
+    """Term statistics of a text: the numbers of its terms (32 bits each) and how often each occurs, its length, the
+    days that it names, how many different terms other than stop words it has (`substance`), and whether it is a
+    question."""
 
     terms: bytes
     counts: bytes
@@ -47,7 +49,7 @@ _decode = msgspec.msgpack.Decoder(TermStats).decode
 
 
 def day_of(time: int) -> dt.date:
-    """The day (in UTC) of a time in microseconds; the nearest that a calendar has."""
+    """The day (in UTC) of a time in microseconds; the nearest one that `datetime` can represent."""
     return moment(time).date()
 
 
@@ -67,7 +69,7 @@ def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
         counts=bytes([min(255, counted[term]) for term in found]),
         length=counted.total(),
         dates=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
-        substance=min(SUBSTANCE_CAP, len(carrying)),  # what tells "Thanks!" from a statement
+        substance=min(SUBSTANCE_CAP, len(carrying)),  # distinguishes a statement from "Thanks!"
         is_question="?" in text,
         speaker=speaker,
         metadata=data.get("metadata"),
@@ -76,12 +78,12 @@ def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
 
 @lru_cache(maxsize=1024)
 def _numbers_around(on: dt.date, speaker: str) -> tuple[int, ...]:
-    """The numbers of the terms that a text is found by besides its own: those of its day and of its speaker."""
+    """The numbers of the terms of a text's day and speaker. A text is found by these, too."""
     return tuple(map(number_of_word, split(f"{on.day} {MONTHS[on.month - 1]} {on.year} {speaker}")))
 
 
 def pack(stats: TermStats) -> bytes:
-    """Term statistics as they are stored."""
+    """Term statistics in their stored form."""
     return _encode(stats)
 
 
@@ -91,14 +93,14 @@ def unpack(packed: bytes) -> TermStats:
 
 
 def embedded_text(data: Mapping[str, Any]) -> str:
-    """The text of a memory that is embedded: with its speaker and title."""
+    """The text to embed for a memory: its speaker, title and content."""
     content = data["content"][:READ_UPTO]
     text = f"{data['title']}. {content}" if data.get("title") else content
     return f"{data['speaker']}: {text}" if data.get("speaker") else text
 
 
 class PackedVector(NamedTuple):
-    """A vector as it is stored, and its code."""
+    """A vector in its stored form, and its code."""
 
     body: bytes
     code: bytes
@@ -129,12 +131,12 @@ def unpack_vectors(packed: Sequence[bytes], dims: int, skip: int = 0) -> Vector:
 
 
 def has_dims(packed: bytes | None, dims: int) -> bool:
-    """Whether there is a vector, and of so many dimensions."""
+    """Whether this is a packed vector of `dims` dimensions."""
     return packed is not None and dims > 0 and len(packed) == packed_size(dims)
 
 
 def code_bits(dims: int) -> int:
-    """How long the codes of vectors are."""
+    """How many bits the code of a vector with `dims` dimensions has."""
     return 1 << max(8, (dims - 1).bit_length())
 
 
@@ -144,15 +146,15 @@ def code_of(vector: Vector) -> bytes:
 
 
 def codes_of(vectors: Vector) -> list[bytes]:
-    """The codes of vectors (rows): one bit for each of many well-spread directions, which says whether the vector points
-    there. Two codes differ in proportion to the angle between their vectors, whatever the embedder. The signs of the
-    dimensions themselves would show that only if they were balanced around zero."""
+    """The codes of vectors (rows). A code has one bit for each of many evenly spread directions: whether the vector
+    points that way. The number of bits in which two codes differ is proportional to the angle between their vectors,
+    for every embedder. The signs of the dimensions would have this property only if they were balanced around zero."""
     count, dims = vectors.shape
     size = code_bits(dims)
     turned = np.zeros((count, size), dtype=np.float32)
     turned[:, :dims] = vectors * _signs(size)[:dims]
     rows = 1 << (size.bit_length() - 1) // 2
-    # The Walsh-Hadamard transform, as the product of two small ones.
+    # A Walsh-Hadamard transform, computed as the product of two small ones.
     mixed = _hadamard(rows) @ turned.reshape(count, rows, size // rows) @ _hadamard(size // rows)
     return [row.tobytes() for row in np.packbits(mixed.reshape(count, size) > 0, axis=1)]
 
@@ -173,21 +175,21 @@ def _signs(size: int) -> Vector:
 
 
 def search_fields(stats: TermStats, code: bytes | None) -> SearchFields:
-    """What a store may search by itself, of a memory that is not sealed."""
+    """The fields of a memory that a store can search by itself. Only for memories that are not sealed."""
     return SearchFields(stats.terms, stats.length, code, _json(stats.metadata) if stats.metadata else None)
 
 
 def _json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as JSON, without the values that have no form there: nothing that is looked for is equal to them."""
+    """Metadata as JSON, without values that `json_form` refuses: no search in the store can match them."""
     forms = ((json_form(name), json_form(value)) for name, value in metadata.items())
     return "{" + ",".join(f"{name}:{form}" for name, form in forms if name and form) + "}"
 
 
 def json_form(value: Any) -> str | None:
-    """A value as JSON; None if it has no form there that every database reads as the same."""
+    """A value as JSON; None if it has no JSON form that every database reads as the same value."""
     try:
         form = json.dumps(value, allow_nan=False, ensure_ascii=False)
-        form.encode()  # half a surrogate pair is no text elsewhere
+        form.encode()  # databases refuse lone surrogates
         plain = len(form) <= _LONGEST_FORM and "\\u0000" not in form and json.loads(form) == value
     except (TypeError, ValueError, RecursionError):
         return None

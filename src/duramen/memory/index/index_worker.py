@@ -1,5 +1,8 @@
-"""The background thread that indexes new memories, in batches, from what the store reports as unindexed. A kill loses
-only the current batch, which the next process computes again."""
+"""The background thread that indexes new memories in batches.
+
+It asks the store for memories without an index entry. A kill loses only the current batch, which the next process
+computes again.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ from .segment_writer import SegmentWriter
 from .workspace_embedder import WorkspaceEmbedder
 
 _LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another thread's batch: both would take the same memories and embed them twice."""
+"""Seconds to wait for another thread's batch. Without the lock, both threads would embed the same memories."""
 _FLUSH_EVERY = 2.0
 """Seconds between two writes of recall counts."""
 _GATHER_TIME = 0.02
-"""Seconds between a wake-up and its work. Memories stored in a row then wake the thread once and share batches; a thread
-that wakes for each one takes the interpreter from the writer."""
+"""Seconds between a wake-up and the work. Memories that are stored in quick succession then wake the thread once and
+share batches. A wake-up for each memory would slow down the writer, because both need the interpreter lock."""
 _READY_BATCH = 500
 _MAINTAIN_EVERY = 60.0
 _LOOK_EVERY = 5.0
-"""Seconds between two looks for unindexed memories of other processes."""
+"""Seconds between two checks for unindexed memories of other processes."""
 
 
 class IndexWorker:
@@ -53,13 +56,13 @@ class IndexWorker:
         self._next_maintenance = 0.0
 
     def wake(self) -> None:
-        """New memories wait to be indexed."""
+        """Tell the thread that new memories wait to be indexed. Starts it if necessary."""
         if not self._wake.is_set():
             self._wake.set()
         self.start()
 
     def start(self) -> None:
-        """Start the thread, which looks for work."""
+        """Start the thread, unless it runs or was stopped."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._stopping.is_set():
@@ -70,9 +73,9 @@ class IndexWorker:
         flushed = 0.0
         while not self._stopping.wait(_GATHER_TIME):
             self._wake.clear()
-            if self._stopping.is_set():  # asked after `clear`, which may have removed the wake-up of `stop`
+            if self._stopping.is_set():  # checked after `clear`, which may have removed the wake-up of `stop`
                 return
-            with suppress(DuramenError):  # said by the next recall; tried again at the next look
+            with suppress(DuramenError):  # the next recall reports the error; the next round tries again
                 if time.monotonic() - flushed > _FLUSH_EVERY:
                     drive(self.flush_recalls())
                     flushed = time.monotonic()
@@ -87,7 +90,7 @@ class IndexWorker:
             self._wake.wait(_LOOK_EVERY)
 
     async def build_some(self) -> int:
-        """Make index entries for a while. Returns how many."""
+        """Make index entries for a few seconds at most. Returns how many memories were indexed."""
         generation = await self._embedder.generation()
         if not generation:
             return 0
@@ -99,8 +102,8 @@ class IndexWorker:
                 self._build_lock.release()
 
     async def make_searchable(self) -> int:
-        """Give a store that can search by itself the search fields it lacks, one batch. Returns how many. Some are
-        missing where index entries are older than its tables."""
+        """Write one batch of missing search fields to a store that can search by itself. Returns how many. Fields are
+        missing if the index entries are older than the store's search tables."""
         retriever, workspace = self._journal.store.retriever, self._journal.workspace
         generation = 0 if retriever is None else await self._embedder.generation()
         if retriever is None or not generation:
@@ -121,14 +124,14 @@ class IndexWorker:
         return len(changes)
 
     def _maintain_indexes(self) -> None:
-        """Let the store maintain its indexes, on a thread of its own: a large index takes minutes."""
+        """Let the store maintain its indexes on a separate thread, because a large index takes minutes."""
         retriever = self._journal.store.retriever
         if retriever is None or time.monotonic() < self._next_maintenance or self._stopping.is_set():
             return
         if self._maintenance is None or not self._maintenance.is_alive():
             self._next_maintenance = time.monotonic() + _MAINTAIN_EVERY
             self._maintenance = threading.Thread(
-                target=self._maintain_now, args=(retriever,), name="duramen-tending", daemon=True
+                target=self._maintain_now, args=(retriever,), name="duramen-maintenance", daemon=True
             )
             self._maintenance.start()
 
@@ -139,33 +142,37 @@ class IndexWorker:
                 drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedder.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Compute every vector again with this handle's embedder, while searches use the old ones; then switch. Yields how
-        many are done and how many are left. If it is interrupted, the next call continues."""
+        """Compute every vector again with this handle's embedder. Searches use the old vectors until all are done.
+        Yields how many are done and how many are left. If it is interrupted, the next call continues. Raises
+        `InvalidInput` without an embedder, and `StoreBusy` if another process reindexes at the same time."""
         generation, done = await self._embedder.next_generation(), 0
         if not generation:
-            raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
+            raise InvalidInput("reindex needs an embedder, and this handle has none", hint="open with embedder=…")
         store, workspace = self._journal.store, self._journal.workspace
         yield 0, await store.count_unindexed(workspace, generation)
         async with aclosing(self._builder.build_batches(generation)) as batches:
             async for made in batches:
                 if generation not in {one.number for one in await store.generations(workspace)}:
-                    raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
+                    raise StoreBusy(
+                        "another process moved the store to another embedder meanwhile",
+                        hint="run reindex in one process only",
+                    )
                 done += made
                 yield done, await store.count_unindexed(workspace, generation)
-        if store.retriever is not None:  # before the switch: searches would be slow until it has an index
+        if store.retriever is not None:  # before the switch: without an index, searches would be slow
             await store.retriever.maintain_indexes(workspace, generation, code_bits(self._embedder.dims))
         await self._embedder.activate(generation)
         reach("memory.reindexed")
 
     async def index_new(self, *, wait: bool) -> None:
-        """Index new memories: now if the caller waits for it, else in the background. Raises `EmbedderFailed`."""
+        """Index new memories, now (`wait`) or in the background. With `wait`, raises `EmbedderFailed`."""
         if not wait:
             self.wake()
             return
         try:
             await self.catch_up()
         except EmbedderFailed as failure:
-            failure.add_note("The memory is stored, and found by its words; its vector follows.")
+            failure.add_note("The memory is stored and can be found by its words. Its vector is made later.")
             raise
 
     async def catch_up(self) -> None:
@@ -186,13 +193,13 @@ class IndexWorker:
             self._segment_lock.release()
 
     async def count_waiting(self, generation: int | None = None) -> int:
-        """How many memories have no vector in a generation; without one, in the active generation."""
+        """How many memories have no vector in a generation. By default, in the active one."""
         if generation is None:
             generation = await self._embedder.generation()
         return await self._journal.store.count_unindexed(self._journal.workspace, generation) if generation else 0
 
     def add_recalls(self, numbers: list[int], now: int) -> None:
-        """Count recalls of memories. They are stored soon, together with others."""
+        """Count one recall for each of these memories. The counts are stored later, in batches."""
         with self._recalls_lock:
             for number in numbers:
                 count, _ = self._recalls.get(number, (0, 0))
@@ -207,13 +214,13 @@ class IndexWorker:
             try:
                 await self._journal.store.note_recalls(self._journal.workspace, rows)
             except StoreReadOnly:
-                pass  # they count in this process, and nowhere else
+                pass  # the counts stay in this process
             except BaseException:
                 self._restore_recalls(recalls)
                 raise
 
     def _restore_recalls(self, recalls: dict[int, tuple[int, int]]) -> None:
-        """Keep recall counts that could not be stored for the next flush."""
+        """Add recall counts that could not be stored to the next flush."""
         with self._recalls_lock:
             for number, (count, time) in recalls.items():
                 since, last = self._recalls.get(number, (0, 0))

@@ -1,4 +1,4 @@
-"""Postings: which memories have a term, in packed lists, and loose lists for the newest."""
+"""Postings: for each term, the memories that have it. Most are in packed lists, the newest in loose lists."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 Places = NDArray[np.uint32]
 Counts = NDArray[np.uint8]
 _LOOSE = 20_000
-"""Entries that may stay loose; more are packed."""
+"""How many entries may stay loose. If there are more, all are packed."""
 _FEW = 500
-"""Entries that are not worth packing, even if they are the first."""
+"""How many entries are added as loose ones to empty postings. More are packed at once."""
 _FULL = 1_000_000
-"""Entries that are packed as one at most: to merge them takes many times their memory."""
+"""The most entries of one packed part: a merge takes several times the memory of its parts."""
 
 
 class PackedPostings(NamedTuple):
-    """Postings lists in sequence: the list of the n-th term goes from the n-th offset to the next one."""
+    """Postings lists in sequence. The list of the n-th term is between the n-th offset and the next one."""
 
     terms: NDArray[np.uint32]
     offsets: NDArray[np.uint32]
@@ -29,7 +29,7 @@ class PackedPostings(NamedTuple):
 
     @classmethod
     def of(cls, terms: NDArray[np.uint32], places: Places, counts: Counts) -> PackedPostings:
-        """Entries in the order of their places, packed by term."""
+        """Pack entries, which must be in the order of their places, by term."""
         order = np.argsort(terms, kind="stable")
         ordered = terms[order]
         starts = np.nonzero(np.diff(ordered, prepend=ordered[:1] ^ 1))[0] if len(ordered) else np.zeros(0, np.intp)
@@ -37,11 +37,11 @@ class PackedPostings(NamedTuple):
         return cls(ordered[starts], offsets, places[order], counts[order])
 
     def entries(self) -> tuple[NDArray[np.uint32], Places, Counts]:
-        """The entries again, in the order of the terms."""
+        """The terms, places and counts of all entries, in the order of the terms."""
         return np.repeat(self.terms, self.offsets[1:] - self.offsets[:-1]), self.places, self.counts
 
     def find(self, term: int) -> slice | None:
-        """Where the list of a term lies."""
+        """Where the list of a term is; None if there is none."""
         at = int(self.terms.searchsorted(np.uint32(term)))
         if at == len(self.terms) or self.terms[at] != term:
             return None
@@ -53,12 +53,12 @@ class Postings:
 
     def __init__(self) -> None:
         self._packed: list[PackedPostings] = []
-        """Each full, or at least twice as large as the next, so that there are few."""
+        """Each part is full, or at least twice as large as the next, so that there are few parts."""
         self._loose: dict[int, tuple[array[int], array[int]]] = {}
         self._entries = 0
 
     def add(self, terms: NDArray[np.uint32], counts: Counts, places: Places) -> None:
-        """Entries of new memories, each with its place, in the order of the places."""
+        """Add entries of new memories, in the order of their places."""
         if len(terms) > (_LOOSE // 8 if self._packed or self._loose else _FEW):
             self.take(PackedPostings.of(terms, places, counts))
             return
@@ -70,11 +70,11 @@ class Postings:
             found[1].append(often)
         self._entries += len(terms)
         if self._entries > _LOOSE:
-            self._tidy()
+            self._pack_loose()
 
     def take(self, packed: PackedPostings) -> None:
-        """Lists of new memories, whose places are higher than those of all that are there."""
-        self._tidy()
+        """Add packed lists of new memories. Their places must be higher than all existing ones."""
+        self._pack_loose()
         self._packed.append(packed)
         while len(self._packed) > 1:
             before, last = (len(part.places) for part in self._packed[-2:])
@@ -83,12 +83,12 @@ class Postings:
             self._packed[-2:] = [_merged(self._packed[-2:])]
 
     def packed(self) -> PackedPostings:
-        """All lists as one."""
-        self._tidy()
+        """All lists, merged into one."""
+        self._pack_loose()
         empty = np.zeros(0, dtype=np.uint32)
         return _merged(self._packed) if self._packed else PackedPostings.of(empty, empty, np.zeros(0, dtype=np.uint8))
 
-    def _tidy(self) -> None:
+    def _pack_loose(self) -> None:
         if not self._loose:
             return
         loose, self._loose, self._entries = self._loose, {}, 0
@@ -100,7 +100,8 @@ class Postings:
         self.take(PackedPostings.of(terms, places, counts))
 
     def find(self, term: int) -> tuple[Places, Counts] | None:
-        """The places that have a term, ascending, and how often; dead ones too. Not to be kept."""
+        """The places that have a term, ascending, and how often each has it; None if there are none. Includes places of
+        removed memories. The arrays are valid only until the next change."""
         places: list[Places] = []
         counts: list[Counts] = []
         for packed in self._packed:
@@ -123,7 +124,7 @@ class Postings:
         return sum(len(places) for places in found) + (0 if loose is None else len(loose[0]))
 
     def chosen(self, terms: Sequence[int], places: NDArray[Any]) -> Postings:
-        """The lists of some terms for some places, ascending, which are numbered from 0."""
+        """The postings of these terms for these places (ascending), with the places numbered from 0."""
         found = Postings()
         for term in terms:
             counts = self.counts(term, places)
@@ -133,11 +134,13 @@ class Postings:
         return found
 
     def counts(self, term: int, places: NDArray[Any]) -> Counts:
-        """How often each of some places has a term; a negative place has none."""
+        """How often each of these places has a term; 0 for a negative place."""
         counts = np.zeros(len(places), dtype=np.uint8)
         posted = self.find(term)
         if posted is not None and len(places):
-            places = places.astype(np.uint32)  # of its own type, or the list would be copied; -1 is nowhere
+            places = places.astype(
+                np.uint32
+            )  # another type would copy the list; -1 becomes a place that does not exist
             at = np.minimum(np.searchsorted(posted[0], places), len(posted[0]) - 1)
             there = posted[0][at] == places
             counts[there] = posted[1][at[there]]
@@ -145,12 +148,11 @@ class Postings:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """How many bytes it takes."""
         return sum(column.nbytes for packed in self._packed for column in packed) + 10 * self._entries
 
 
 def _merged(parts: Sequence[PackedPostings]) -> PackedPostings:
-    """Parts as one; the places of each are higher than those of the one before. Lists that are sorted already are
-    merged in one go."""
+    """Merge parts. The places of each part must be higher than those of the part before."""
     terms, places, counts = zip(*(part.entries() for part in parts), strict=True)
     return PackedPostings.of(np.concatenate(terms), np.concatenate(places), np.concatenate(counts))

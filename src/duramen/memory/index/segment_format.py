@@ -1,4 +1,4 @@
-"""The format of a segment: memories of an audience packed as columns, and loaded without a step per memory."""
+"""The format of a segment: memories of an audience packed as columns, which load without a loop over memories."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PACKED_COLUMNS = tuple(
     for name in COLUMNS
     if name not in ("alive", "before", "after", "is_answer", "recalled", "first_date", "metadata_start")
 )
-"""The columns that are packed. The others are derived from them, or counted elsewhere."""
+"""The columns that are packed. The others are derived from these, or stored elsewhere (`recalled`)."""
 _VERSION = 1
 
 
 class SegmentBody(msgspec.Struct, array_like=True, frozen=True):
-    """The contents of a segment: columns by name, postings, the dates that memories name, their metadata, the names that
-    columns refer to by number, and the numbers of removed memories."""
+    """The contents of a segment: columns by name, postings, the dates that memories name, their metadata, the names
+    that columns refer to by number, and the numbers of removed memories."""
 
     version: int
     count: int
@@ -80,15 +80,16 @@ def unpack(packed: bytes) -> SegmentBody:
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
     if body.version != _VERSION or set(body.columns) != set(_PACKED_COLUMNS):
-        raise ValueError("it was packed by another version")
+        raise ValueError("the segment was packed by another version")
     return body
 
 
 def load_segment(audience: AudienceIndex, body: SegmentBody, name: bytes) -> None:
-    """Load a segment of the audience `name` into an index. It replaces memories that the index already has."""
+    """Load a segment of the audience `name` into an index. It replaces memories that the index already has. Raises
+    ValueError or IndexError if the segment is damaged."""
     columns = {name: _unpack_column(name, packed) for name, packed in body.columns.items()}
     if any(len(column) != body.count for column in columns.values()):
-        raise ValueError("a column has another length than the others")
+        raise ValueError("the columns of the segment have different lengths")
     lists = PackedPostings(*(np.frombuffer(part, dtype=kind) for part, kind in zip(body.lists, _LISTS, strict=True)))
     speakers, kinds, sessions = body.names
     columns["speaker"] = _renumbered(columns["speaker"], [audience.speakers.number(name) for name in speakers])
@@ -102,6 +103,6 @@ def load_segment(audience: AudienceIndex, body: SegmentBody, name: bytes) -> Non
 
 
 def _renumbered(column: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:
-    """A column of name numbers, translated to other numbers; -1 stays."""
+    """A column of name numbers, translated to other numbers. -1 stays -1."""
     renumbered: NDArray[np.int32] = np.array([*numbers, -1], dtype=np.int32)[column]
     return renumbered

@@ -1,4 +1,4 @@
-"""Packs older changes of an audience into segments, so that a new process loads them at once. A kill loses only the
+"""Packs the changes of an audience into segments, so that a new process loads them quickly. A kill loses only the
 segment in progress."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .index_codec import IndexCodec
 from .workspace_embedder import WorkspaceEmbedder
 
 MIN_CHANGES = 512
-"""How many changes the last segment of an audience has at least."""
+"""How many changes a new segment at the end of an audience has at least."""
 MAX_CHANGES = 4_096
 Span = tuple[int, int]
 
@@ -24,7 +24,7 @@ class SegmentWriter:
         self._codec = codec
         self._embedder = embedder
         self._seen_counts: dict[tuple[bytes, int], int] = {}
-        """The change count of each audience at the last look."""
+        """The change count of each audience and generation at the last call of `write_segments`."""
 
     async def write_segments(self, generation: int) -> None:
         """Write every segment that is due."""
@@ -48,7 +48,7 @@ class SegmentWriter:
         return count >= MIN_CHANGES if looked is None else count - looked >= MIN_CHANGES
 
     async def _pack(self, audience: bytes, generation: int, spans: Sequence[Span]) -> None:
-        """Fill the gaps between the segments of an audience, and pack what follows them."""
+        """Pack the changes in the gaps between the segments of an audience, and those after its last segment."""
         begin = 0
         for after, upto in spans:
             if begin < after and await self._fill(audience, generation, begin, after) < after:
@@ -59,14 +59,14 @@ class SegmentWriter:
             and spans[-1][1] - spans[-1][0] < MAX_CHANGES
             and await self._change_count(audience) - begin >= MIN_CHANGES
         ):
-            begin = spans[-1][0]  # a small one is packed again, with what came after it
+            begin = spans[-1][0]  # a small last segment is packed again, together with the changes after it
         await self._fill(audience, generation, begin, None)
 
     async def _change_count(self, audience: bytes) -> int:
         return (await self._journal.store.audience_changes(self._journal.workspace, [audience])).get(audience, 0)
 
     async def _fill(self, audience: bytes, generation: int, begin: int, end: int | None) -> int:
-        """Pack the changes from one count up to another, or all that follow. Returns the count that was reached."""
+        """Pack the changes between two counts, or all after the first. Returns the count that was reached."""
         store, workspace = self._journal.store, self._journal.workspace
         while end is None or begin < end:
             seen = await self._change_count(audience)
@@ -89,8 +89,8 @@ class SegmentWriter:
 
 
 def _is_packed(spans: Sequence[Span], count: int) -> bool:
-    """Whether segments leave nothing to pack of so many changes. That is usual in a new process, which then need not read
-    the changes of each audience."""
+    """Whether the segments cover enough of `count` changes, so that there is nothing to pack. A new process then need
+    not read the changes of the audience."""
     begin = 0
     for after, upto in spans:
         if after > begin:

@@ -1,4 +1,4 @@
-"""The embedder of a workspace: loaded on first use, and checked against the stored vectors."""
+"""Loads the embedder of a workspace on first use, and checks that it made the stored vectors."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from ...runtime import run_alongside, run_blocking
 from .index_entry import Vector
 
 EmbedderLoader = Callable[[bool], Embedder | None]
-"""Returns the embedder, or None if there is none. Downloads what it needs only if the argument is True."""
+"""Returns the embedder, or None if there is none. It downloads missing files only if the argument is True."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
 
 
 class Prefetch(Protocol):
-    """Work on a search that overlaps with the embedding of its question."""
+    """Work on a search that runs while its question is embedded."""
 
     async def during_embedding(self) -> None:
-        """Do what needs no vector, while the question is embedded."""
+        """Do the work that needs no vector, while the question is embedded."""
         ...
 
     def after_embedding(self, vector: Vector) -> None:
-        """Do what needs the vector, on the thread that made it. Blocks. `during_embedding` may still run."""
+        """Do the work that needs the vector, on the thread that computed it. Blocks. `during_embedding` may still
+        run."""
         ...
 
 
@@ -46,10 +47,10 @@ class WorkspaceEmbedder:
         self._failure: EmbedderFailed | None = None
         self._fetched = False
         self._idle_slots = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
-        """Slots for questions whose embedding overlaps with other work."""
+        """How many questions may run a prefetch at the same time."""
 
     def embedder(self) -> Embedder | None:
-        """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
+        """The embedder; None if there is none. The first call loads it. Blocks. Raises `EmbedderFailed`."""
         with self._loading:
             if not self._loaded:
                 self._try_load(fetch=False)
@@ -58,7 +59,7 @@ class WorkspaceEmbedder:
         return self._embedder
 
     def fetch_weights(self) -> None:
-        """Download what the embedder lacks, once. Recalls do not wait for it."""
+        """Download missing files of the embedder. Tries once per handle. Recalls do not wait for it."""
         with suppress(EmbedderFailed):
             self.embedder()
         if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
@@ -78,7 +79,7 @@ class WorkspaceEmbedder:
         return 0 if self._embedder is None else self._embedder.dims
 
     async def generation(self) -> int:
-        """The active generation of vectors, started now if there is none; 0 without an embedder. Raises
+        """The active generation of vectors; 0 without an embedder. If there is none, it is created. Raises
         `EmbedderMismatch` if another embedder made it."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
@@ -96,7 +97,7 @@ class WorkspaceEmbedder:
         return active.number
 
     async def next_generation(self) -> int:
-        """The generation of this embedder, active or not, started now if there is none; 0 without an embedder."""
+        """The generation of this embedder, active or not; 0 without an embedder. If there is none, it is created."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return 0
@@ -113,8 +114,9 @@ class WorkspaceEmbedder:
         return None if embedder is None else embedder.embed(texts)
 
     async def embed_question(self, text: str, prefetch: Prefetch | None) -> Vector | None:
-        """The vector of a question; None if there is no embedder. A `prefetch` runs during the embedding, unless many
-        questions are asked at once: no processor is idle then. Raises `EmbedderFailed`, and what `prefetch` raises."""
+        """The vector of a question; None if there is no embedder. The `prefetch` runs during the embedding, unless many
+        questions are asked at once, because no processor is idle then. Raises `EmbedderFailed`, and any error of
+        `prefetch`."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return None

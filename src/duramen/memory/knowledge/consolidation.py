@@ -1,5 +1,8 @@
-"""Consolidation: memories that say the same in nearly the same words become one. The newer one stays; the older one ends
-and stays readable as history. Memories that differ in a number, a name or a negation are never merged."""
+"""Consolidation: merges memories that say the same in nearly the same words.
+
+The newer memory stays. The older one ends and remains readable as history. Memories that differ in a number, a name or
+a negation are never merged.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ from .contradictions import Contradiction, ContradictionFinder
 from .resolution import ContradictionResolver, Merged
 
 MERGE_COSINE = 0.9
-"""The cosine from which two memories are compared word by word."""
+"""Two memories with at least this cosine are compared by their words, and may be merged."""
 ASK_COSINE = 0.8
-"""The cosine from which a model is asked about two memories."""
+"""A model is asked about two memories with at least this cosine."""
 _MAX_PAIRS = 1_000
 SHARED_WORDS = 0.75
-"""The share of their words that two memories must have in common; all of them, if there are no vectors."""
+"""The share of words that two memories must have in common to be merged. Without vectors, all words must match."""
 _BLOCK = 512
 _NEGATION_WORDS = """
     no not never none nobody nothing neither nor without cannot stop except unless hardly
@@ -57,8 +60,8 @@ class Consolidation:
         self._index_worker = index_worker
 
     async def run(self, audiences: tuple[bytes, ...] | None, model: Model | None, limit: int) -> list[Merged]:
-        """Merge what says the same. With a model, also resolve contradictions and pairs that are close in meaning, at
-        most `limit` of them. Raises `ModelFailed`."""
+        """Merge memories that say the same. With a model, also resolve contradictions and pairs that are close in
+        meaning, at most `limit` of them. Returns the outcomes. Raises `ModelFailed`."""
         done = [merged async for merged in self._merge(audiences)]
         if model is not None:
             found = [*await self._contradictions.find(audiences), *await self._similar_pairs(audiences)]
@@ -67,7 +70,7 @@ class Consolidation:
         return done
 
     async def _merge(self, audiences: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
-        """Merge what says the same in some audiences; yields each pair when it is merged."""
+        """Merge memories that say the same. Yields each pair after it is merged."""
         for audience in await self._search.index_cache.with_vectors(audiences):
             ended: set[int] = set()
             for one, other in _close_pairs(audience) if audience.dims else await self._pairs_with_same_words(audience):
@@ -83,20 +86,20 @@ class Consolidation:
                     yield Merged(newer[1], older[1])
 
     async def _similar_pairs(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
-        """Pairs that are close in meaning and were not merged, newest first: a model may know better."""
+        """Pairs for the model: close in meaning and not merged, newest first."""
         found: list[Contradiction] = []
         for audience in await self._search.index_cache.with_vectors(audiences):
             for pair in _close_pairs(audience, ASK_COSINE) if audience.dims else ():
                 memories = await self._search.read(pair)
                 if len(memories) == 2 and memories[0].kind == memories[1].kind:
                     older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
-                    found.append(Contradiction(older, newer, "they are near in meaning"))
+                    found.append(Contradiction(older, newer, "they are close in meaning"))
                 if len(found) == _MAX_PAIRS:
                     return found
         return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
 
     async def _pairs_with_same_words(self, audience: AudienceIndex) -> list[tuple[int, int]]:
-        """Pairs of memories with the same words, if there are no vectors. Each memory is read once."""
+        """Pairs of memories with the same words, for an index without vectors. Each memory is read once."""
         seen: dict[tuple[str, frozenset[str]], int] = {}
         pairs = []
         numbers = audience.column("number")[_candidates(audience)].tolist()
@@ -151,7 +154,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _marks(text: str) -> tuple[Sequence[str], frozenset[str], frozenset[str]]:
-    """What must not differ: numbers, names, negations."""
+    """What must be equal in merged memories: numbers, names, negations."""
     words = terms(text)
     numbers = sorted(word for word in words if any(letter.isdigit() for letter in word))
     denied = frozenset(word for word in words if word in _NEGATIONS) | frozenset(

@@ -1,4 +1,4 @@
-"""Memories that cannot both hold, found without a model."""
+"""Finds memories that cannot both hold, without a model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..index.columns import EPISODE
 from ..index.index_entry import READ_UPTO
 
 _APART = frozenset((EPISODE, "procedure"))
-"""Episodes record what was said, not what is true; and every procedure has its own steps."""
+"""Kinds that are not compared. Episodes record what was said, not what is true. Procedures have their own versions."""
 _PERSONAL = re.compile(r"\b(?:i|me|my|mine|we|us|our|you|your|user)\b", re.IGNORECASE)
 _MAX_CLAIMS = 200
-"""How many claims about one topic are compared: a very common name must not take too long."""
+"""How many claims about one topic are compared at most, so that a very common topic does not take too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ContradictionFinder:
         self._is_decided = is_decided
 
     async def find(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
-        """All contradictions, newest first, each pair once; pairs that were decided before are left out."""
+        """All contradictions, newest first, each pair once. Pairs that were decided before are left out."""
         now = moment(self._journal.clock.now())
         claims_by_topic: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
         async for memory in self._catalog.listed(MemoryQuery(audiences, limit=2**31)):
@@ -73,7 +73,7 @@ def _contradictions(claimed: Sequence[tuple[Memory, Claim]]) -> Iterator[Contrad
 
 
 def _can_conflict(older: Memory, newer: Memory) -> bool:
-    """Whether two memories have a common audience, hold at the same time, and mean the same person by "I"."""
+    """Whether two memories have a common audience, hold at the same time, and mean the same person with "I"."""
     if older.valid_to is not None and older.valid_to <= newer.valid_from:
         return False
     places = {_scope_of(older), _scope_of(newer)}

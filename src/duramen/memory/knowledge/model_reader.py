@@ -1,11 +1,12 @@
-"""Every few turns a model reads what was said, for what the rules miss.
+"""Lets a model read the conversation every few turns, to find what the rules miss.
 
-Its answer is journaled before it is used. A process that is killed then continues from the answer, and the model is not
-asked again about the same turns. Each candidate is checked against the turns, and the decision is appended with its
-reason, exactly once; the same append removes the answer. An event with a bookmark records how far a session was read.
+The model's answer is journaled before it is used. If the process is killed then, the next one continues from the answer
+and does not ask the model again about the same turns. Each candidate is checked against the turns. The decisions are
+appended with their reasons, exactly once, and the same append removes the answer. An event with a bookmark records how
+far a session was read.
 
-If the model fails, only its candidates are missing: the rules have read every turn. The failure is journaled, and its
-turns are read together with the next ones.
+If the model fails, only its candidates are missing, because the rules have read every turn. The failure is journaled,
+and the model reads these turns together with the next ones.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from .proposals import ProposalDraft, Proposals
 ANSWERED, READ, FAILED = "writeback.answered", "writeback.reread", "writeback.model_failed"
 _MARK = "reread"
 _MODEL_LEASE = 180_000_000
-"""How long the lease lasts while a model answers, in microseconds: as long as the slowest may take."""
+"""How long the lease lasts while a model answers, in microseconds. It must be longer than the slowest answer."""
 _RETRY_AFTER = 60_000_000
-"""How long a failed model is not asked again, in microseconds."""
+"""How long to wait before a failed model is asked again, in microseconds."""
 _MAX_TURNS = 20
-"""How many turns are read at once; older ones are left to the rules."""
+"""How many turns the model reads at once, newest ones. Only the rules have read the older ones."""
 _MAX_CHARACTERS = 2_000
 _TOKENS = 1_500
 _TASK = (
     "You read the last turns of a conversation between a user and an assistant, in `turns`, and list what is worth "
     "remembering for weeks or longer because the USER said so: facts about their work, rules, references, ways to do "
-    "something that worked, and what they wish or tell of themselves. No small talk, no questions, no guesses, "
-    "nothing that holds only now, no failures that pass, no secrets, nothing that only the assistant or a tool said. "
+    "something that worked, and what they wish or say about themselves. No small talk, no questions, no guesses, "
+    "nothing that holds only now, no temporary failures, no secrets, nothing that only the assistant or a tool said. "
     'Answer with a JSON object {"candidates": [...]}. Each candidate is an object with "kind": one of '
     + ", ".join(KINDS)
     + '; "content": one short statement that can be understood by itself, in which the user is called "The user"; for '
@@ -57,7 +58,7 @@ _TASK = (
 
 
 class ModelReaderSettings(NamedTuple):
-    """Which model reads turns, after how many of them, and the policy for text that looks like instructions."""
+    """The model, after how many turns it reads them, and the policy for text that looks like instructions."""
 
     model: Model
     every: int = 5
@@ -65,14 +66,14 @@ class ModelReaderSettings(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """Up to which position a session was read, and up to which that was tried."""
+    """The position up to which a session was read, and the position up to which a read was tried."""
 
     upto: int
     tried: int
 
 
 class _TurnRange(NamedTuple):
-    """Turns of one person that are read together."""
+    """Turns with the same owner that the model reads together."""
 
     session: str
     turns: list[TurnRecord]
@@ -103,8 +104,8 @@ class ModelReader:
         self._retry_at = 0
 
     async def read(self, session: str, position: int, fence: int | None, *, now: bool = False) -> int:
-        """Read the turns of a session up to a position, if there are enough since the last time, or with `now`. Returns
-        the number of candidates."""
+        """Let the model read the turns of a session up to a position. Without `now`, only if there are enough new
+        turns. Returns the number of candidates. A failure of the model is journaled, not raised."""
         mark = await self._progress(session)
         if position <= mark.upto or (not now and self._journal.clock.now() < self._retry_at):
             return 0
@@ -127,7 +128,7 @@ class ModelReader:
         owner = await self._owner_of(subject)
         if owner is None:
             return 0
-        # Read again once the owner is known: if the owner is erased after this, every append of theirs fails.
+        # Read the turns again now that the owner is known. If the owner is erased after this, the appends fail.
         again = await turns_between(self._journal, session, turns[0].position, turns[-1].position)
         if [turn.position for turn, _ in again] != [turn.position for turn in turns]:
             return 0
@@ -147,8 +148,8 @@ class ModelReader:
     # -- asking
 
     async def _answer(self, turn_range: _TurnRange) -> tuple[int, list[dict[str, Any]]]:
-        """The position and the candidates of the journaled answer about these turns; the model is asked if there is none.
-        Position 0 if they are done. Raises `ModelFailed`."""
+        """The position and the candidates of the journaled answer about these turns. If there is none, the model is
+        asked. Position 0 if these turns are done. Raises `ModelFailed`."""
         store, workspace = self._journal.store, self._journal.workspace
         if (
             await store.find(workspace, SESSION, idempotency_key("reread", turn_range.session, turn_range.place))
@@ -181,14 +182,15 @@ class ModelReader:
         candidates = parse_candidates(answer)
         if candidates is None:
             raise ModelFailed(
-                self._settings.model.name, "its answer has no list of candidates", hint="a larger model may do better"
+                self._settings.model.name, "its answer has no list of candidates", hint="try a larger model"
             )
         return candidates
 
     # -- storing
 
     async def _keep(self, turn_range: _TurnRange, answer: int, candidates: Sequence[dict[str, Any]]) -> int:
-        """Propose, learn or remember each candidate that passes the check, and journal every decision."""
+        """Propose, learn or remember each candidate that passes the check, and journal every decision. Returns the
+        number of candidates."""
         if not answer:
             return 0
         key = idempotency_key("reread", turn_range.session, turn_range.place)
@@ -229,7 +231,7 @@ class ModelReader:
         )
         await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=turn_range.fence, changes=changes)
 
-    # -- how far it was read
+    # -- progress
 
     async def _progress(self, session: str) -> _Progress:
         query = BookmarkQuery(_MARK, _id(session))
@@ -237,7 +239,9 @@ class ModelReader:
         events = await self._journal.bookmarks.events(SESSION, [one.position for one in marks if one.intact])
         if events:
             return _Progress(events[0].data["upto"], events[0].data["tried"])
-        shared = await self._journal.reader.lineage(session)  # what a fork shares is read where it was said
+        shared = await self._journal.reader.lineage(
+            session
+        )  # turns from before a fork are read in the original session
         return _Progress(shared[-1].last, shared[-1].last) if shared else _Progress(0, 0)
 
     async def _failed(
@@ -270,7 +274,7 @@ def _decision_notes(found: Sequence[CheckedCandidate]) -> list[dict[str, Any]]:
 
 
 def _shown(turn: TurnRecord) -> dict[str, Any]:
-    """A turn as the model sees it, without tool outputs: no person said those."""
+    """A turn as the model sees it. Tool outputs are left out, because the user did not say them."""
     commands = [f"{call.command or call.tool}: {'worked' if call.ok else 'failed'}" for call in turn.calls[:20]]
     shown = {"user": _cut(turn.user), "assistant": _cut(turn.assistant), "done": [_cut(one, 200) for one in commands]}
     return {name: value for name, value in shown.items() if value}

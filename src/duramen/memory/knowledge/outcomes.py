@@ -1,4 +1,4 @@
-"""How often a procedure worked, and how reliable that is."""
+"""Counts how often a procedure worked, and estimates how reliable it is."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ...ports import Bookmark, BookmarkQuery
 
 WORKED, FAILED = "procedure.succeeded", "procedure.failed"
 COUNTS = "tally"
-"""The name of the bookmarks on the newest outcome of each procedure; their ids are the positions of what was saved."""
+"""The name of the bookmarks on the newest outcome of each saved version. Their ids are the positions of these
+versions."""
 _FEW = 20
-"""So many bookmarks are looked up one by one."""
+"""Up to this many bookmarks are looked up by id. If there are more, all bookmarks are read."""
 _Z = 1.96
-"""Standard deviations on either side that leave out one case in twenty."""
+"""Standard deviations of a 95 % confidence interval."""
 
 
 class OutcomeCounts(NamedTuple):
@@ -33,7 +34,7 @@ class OutcomeCounts(NamedTuple):
         return cls(int(data["successes"]), int(data["failures"]))
 
     def plus(self, worked: bool) -> OutcomeCounts:
-        """After one more outcome."""
+        """The counts after one more outcome."""
         return OutcomeCounts(self.successes + worked, self.failures + (not worked))
 
     @property
@@ -44,7 +45,7 @@ class OutcomeCounts(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """What the rate is at least, with a confidence of 95 % (Wilson): 1 of 1 gives 0.21, 98 of 100 give 0.93."""
+        """The lower bound of the rate at 95 % confidence (Wilson interval): 1 of 1 gives 0.21, 98 of 100 give 0.93."""
         tried = self.successes + self.failures
         if not tried:
             return 0.0
@@ -53,17 +54,17 @@ class OutcomeCounts(NamedTuple):
 
     @property
     def _centre(self) -> float:
-        """The middle of Wilson's interval: 0.5 before the first outcome, and nearer to the rate with each."""
+        """The middle of the Wilson interval: 0.5 before the first outcome, then closer to the rate with each one."""
         return (self.successes + _Z * _Z / 2) / (self.successes + self.failures + _Z * _Z)
 
     def weigh(self, importance: float) -> float:
-        """What an importance becomes by these outcomes, from 0 to 1. The middle of the interval and not its lower end:
-        what worked once must not fall behind what nobody tried."""
+        """The importance, adjusted by these outcomes, from 0 to 1. It uses the middle of the interval, not the lower
+        bound: a procedure that worked once must not rank below one that was never tried."""
         return min(1.0, max(0.0, importance + self._centre - 0.5))
 
 
 class OutcomeLog:
-    """The outcomes of the procedures of a session. The counts are in the newest outcome, with a bookmark on it."""
+    """The outcomes of the procedures of a session. The newest outcome has the counts, and a bookmark on it."""
 
     def __init__(self, journal: Journal, session: str) -> None:
         self._journal = journal
@@ -71,11 +72,11 @@ class OutcomeLog:
 
     @staticmethod
     def bookmark(position: int, owner: Owner) -> Bookmark:
-        """The bookmark to set on an outcome, the first event of its append."""
+        """The bookmark to set on an outcome, which must be the first event of its append."""
         return Bookmark(COUNTS, str(position), 0, 0, owner=owner.ref)
 
     async def counts(self, positions: Sequence[int]) -> dict[int, OutcomeCounts]:
-        """Counts by the positions of saved procedures; those without an outcome are left out."""
+        """The counts of saved versions, by position. Versions without an outcome are left out."""
         marked: dict[str, int] = {}
         for id in map(str, positions) if len(positions) <= _FEW else (None,):
             async with aclosing(self._bookmarks(id)) as marks:
@@ -96,7 +97,7 @@ class OutcomeLog:
         return max(await self.positions({int(mark.id)}), default=0)
 
     async def positions(self, positions: set[int]) -> list[int]:
-        """The positions of all outcomes of saved procedures."""
+        """The positions of all outcomes of the versions saved at these positions."""
         found: list[int] = []
         reading, types = self._journal.reader, frozenset({WORKED, FAILED})
         async with aclosing(reading.pages(self._session, 1, None, types, PAGE)) as pages:

@@ -1,6 +1,6 @@
-"""The persona of the agent, and the profiles of the people it works for. They are not searched: they come first.
+"""The persona of the agent, and the profiles of its users. They are not searched: a recollection always contains them.
 
-Neither is a memory: each is an event with a bookmark on the newest, and only an accepted proposal writes one.
+They are not memories. Each change is an event, with a bookmark on the newest. Only an accepted proposal writes one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NOBODY = "-"
 
 
 class Persona:
-    """The profiles and the persona of one workspace, in a session."""
+    """The profiles and the persona of one workspace, stored in one session."""
 
     def __init__(self, journal: Journal, session: str) -> None:
         self._journal = journal
         self._session = session
 
     async def profile(self, subject: str | None) -> dict[str, str]:
-        """The profile of a person, or of the workspace's own user."""
+        """The profile of a subject; without a subject, the profile of the workspace. Empty if there is none."""
         if subject is not None:
             check_name("subject", subject)
             if await self._journal.store.subject(self._journal.workspace, subject) is None:
@@ -34,19 +34,19 @@ class Persona:
         return await self.fields(await self._journal.owner(subject))
 
     async def fields(self, owner: Owner) -> dict[str, str]:
-        """The fields of an owner."""
+        """The profile fields of an owner."""
         event = await self._newest(_PROFILE, _whose(owner))
         return {} if event is None else dict(event.data["fields"])
 
     async def text(self) -> str:
-        """The persona; empty before one was accepted."""
+        """The persona; empty if none was accepted yet."""
         event = await self._newest(_PERSONA, _PERSONA)
         return "" if event is None else str(event.data["text"])
 
     def change(
         self, kind: str, key: str | None, content: str, fields: Mapping[str, str], owner: Owner
     ) -> tuple[Draft, Bookmark]:
-        """The event that changes a field, or the persona; and the bookmark to set on it."""
+        """The event that changes a profile field or the persona, and the bookmark to set on it."""
         if kind == _PERSONA:
             return Draft(PERSONA_CHANGED, {"text": content}), Bookmark(_PERSONA, _PERSONA, 0, 0, owner=owner.ref)
         data = {"field": key, "value": content, "fields": {**fields, str(key): content}}
@@ -61,5 +61,5 @@ class Persona:
 
 
 def _whose(owner: Owner) -> str:
-    """The id of an owner's profile. It holds no name."""
+    """The id of an owner's profile. It does not contain the owner's name."""
     return _NOBODY if owner.name is None or owner.ref is None else owner.ref.hex()

@@ -1,4 +1,4 @@
-"""How far an old memory can be trusted, by its kind."""
+"""Staleness policies: for each kind of memory, when it is stale and what to do before using it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ if TYPE_CHECKING:
     from ..catalog.records import Memory, Recalled
 
 CHECKS = {"none": "", "check": "check before use", "reconfirm": "must be reconfirmed, do not state it as true"}
-"""What to do with a stale memory, and the words for it."""
+"""What to do with a stale memory, and the text of its note."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindPolicy:
-    """What a kind of memory needs before use once it is stale: "none", "check" (check before use) or "reconfirm" (not
-    true until it is confirmed). `stale_after` is in days without confirmation; None means never."""
+    """The policy of a kind of memory. `check` says what a stale memory needs: "none", "check" (check before use) or
+    "reconfirm" (do not state it as true until it is confirmed). A memory is stale `stale_after` days after its last
+    confirmation; None means never."""
 
     check: str = "check"
     stale_after: float | None = 30
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
-            raise InvalidInput(f"{self.check!r} cannot be `check`", hint=f"choose one of {', '.join(CHECKS)}")
+            raise InvalidInput(f"{repr(self.check)[:80]} cannot be `check`", hint=f"give one of {', '.join(CHECKS)}")
         days: object = self.stale_after
         if days is not None and (isinstance(days, bool) or not isinstance(days, (int, float)) or not days > 0):
-            raise InvalidInput(f"{days!r} cannot be `stale_after`", hint="give days, or None for never")
+            raise InvalidInput(
+                f"{repr(days)[:80]} cannot be `stale_after`", hint="give a number of days above 0, or None for never"
+            )
 
     def is_stale(self, memory: Memory, now: dt.datetime) -> bool:
-        """Whether a memory was not confirmed for too long."""
+        """Whether the last confirmation of a memory is too old."""
         return self.stale_after is not None and (now - memory.confirmed) >= dt.timedelta(days=self.stale_after)
 
     def note(self, memory: Memory, now: dt.datetime) -> str:
-        """A note on the age of a memory; nothing for one that is fresh, or that does not age."""
+        """A note on the age of a memory; empty if it is not stale or needs no check."""
         if not CHECKS[self.check] or not self.is_stale(memory, now):
             return ""
         return f"{(now - memory.confirmed).days} days old: {CHECKS[self.check]}"
@@ -51,11 +54,11 @@ POLICIES: Mapping[str, KindPolicy] = {
     "blocker": KindPolicy("check", 14),
     "reference": KindPolicy("reconfirm", 7),
 }
-"""The six kinds of durable knowledge. Other kinds are the application's own, and do not age."""
+"""The six kinds of durable knowledge. Applications may use other kinds, which never become stale by default."""
 
 
 class Policies:
-    """The policies of a workspace: the defaults, with those that were set."""
+    """The policies of a workspace: the given ones, and the defaults for other kinds."""
 
     def __init__(self, given: Mapping[str, KindPolicy] | None = None) -> None:
         self._known = {**POLICIES, **(given or {})}
@@ -65,7 +68,7 @@ class Policies:
         return self._known.get(kind, STABLE)
 
     def freshness(self, memory: Memory, now: dt.datetime) -> str:
-        """A note on the age of a memory; nothing for one that is fresh, or that does not age."""
+        """A note on the age of a memory; empty if it is not stale or needs no check."""
         return self.of(memory.kind).note(memory, now)
 
     def with_notes(self, found: Recalled, now: dt.datetime) -> Recalled:

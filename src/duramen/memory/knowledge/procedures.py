@@ -1,12 +1,12 @@
-"""Procedures: named steps in order. Every version is kept, with how often it worked.
+"""Procedures: named steps in order. Every version is stored, with how often it worked.
 
-A procedure is a memory of the kind "procedure". Its text is searched and recalled like any other; its steps are in the
-same event. All procedures are events of one session, and every writer gives the position it has seen: of two concurrent
-writers, one tries again.
+A procedure is a memory of the kind "procedure". Its text is searched and recalled like any other. Its steps are in the
+same event. All procedures are events of one session. A writer appends at the position it has read, so that one of two
+concurrent writers fails and tries again.
 
 An outcome is an event with the new counts and a bookmark, so that the counts are found without a scan. The same
-transaction sets the importance of the memory. The text stays one memory with one id and one vector, and the journal
-explains its importance.
+transaction sets the importance of the memory. The memory keeps its id and its vector, and the journal explains its
+importance.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ SESSION = "@procedures"
 """The session of all procedures and their outcomes."""
 _FIELD = "procedure"
 _PREFIX = "procedure:"
-"""The prefix of their keys: a fact with the key "deploy" must not replace the procedure."""
+"""The prefix of the keys of procedures, so that a fact with the key "deploy" does not replace the procedure
+"deploy"."""
 _OWN = ("version", "standing")
-"""Metadata that each version sets itself."""
+"""Metadata that duramen sets for each version."""
 _TRIES = 100
 _MATCHING = 3
 """How many procedures `add_matching` adds at most."""
@@ -48,8 +49,8 @@ _pack = msgspec.msgpack.encode
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """How something is done. `version` counts from 1; `successes` and `failures` are those of this version. A `standing`
-    procedure is part of every recollection. `memory` is the memory it is stored as."""
+    """One version of a procedure. `version` counts from 1. `successes` and `failures` are of this version. A `standing`
+    procedure is part of every recollection. `memory` is the memory that stores it."""
 
     name: str
     version: int
@@ -67,8 +68,8 @@ class Procedure:
 
     @property
     def bound(self) -> float:
-        """What the rate is at least, with a confidence of 95 %; 0 before the first outcome. Compare by this: 1 of 1
-        does not beat 98 of 100."""
+        """The lower bound of the rate at 95 % confidence; 0 before the first outcome. Use it to compare procedures: 98
+        of 100 is better than 1 of 1."""
         return OutcomeCounts(self.successes, self.failures).bound
 
     @property
@@ -78,12 +79,12 @@ class Procedure:
 
     @property
     def source(self) -> str:
-        """The event that it came from, as ``"session#position"``."""
+        """The event that saved it, as ``"session#position"``."""
         return self.memory.source
 
 
 class ProcedureEdit(NamedTuple):
-    """What to save. None keeps the value of the version before."""
+    """What to save. None keeps the value of the previous version."""
 
     steps: tuple[str, ...]
     title: str | None = None
@@ -94,7 +95,7 @@ class ProcedureEdit(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """A version as it is stored."""
+    """A stored version: its row, and the data of its event."""
 
     row: MemoryRow
     data: Mapping[str, Any]
@@ -105,8 +106,8 @@ class _Version(NamedTuple):
         return found
 
     def is_unchanged_by(self, edit: ProcedureEdit, whole: bool) -> bool:
-        """Whether an edit changes nothing. A `whole` edit states everything, as a file does, so its note counts, too.
-        Otherwise a note describes one occasion, such as the run that the steps are from."""
+        """Whether an edit changes nothing. A `whole` edit states everything, as a memory file does, so its note is
+        compared, too. In another edit, a note describes only the occasion, such as the run that the steps are from."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
         same = same and (not whole or (edit.note or "") == self.note) and self.metadata == edit.metadata
         return same and tuple(self.own["steps"]) == edit.steps and self.data.get("importance", 0.5) == edit.importance
@@ -118,7 +119,7 @@ class _Version(NamedTuple):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its metadata, without what each version sets itself."""
+        """Its metadata, without those that duramen sets."""
         return {name: value for name, value in self.data.get("metadata", {}).items() if name not in _OWN}
 
 
@@ -143,8 +144,9 @@ class Procedures:
         cause: int | str | None = None,
         owner: Owner | None = None,
     ) -> Procedure:
-        """Save a procedure. On return it is durable and can be found by its words. An edit that changes nothing makes no
-        new version. With an `owner`, raises `SubjectGone` if that subject was erased since."""
+        """Save a procedure as a new version. On return it is durable and can be found by its words. An edit that
+        changes nothing makes no new version. With an `owner`, raises `SubjectGone` if that subject was erased
+        meanwhile."""
         check_name("name of a procedure", name)
         if subject is not None:
             check_name("subject", subject)
@@ -160,9 +162,8 @@ class Procedures:
             number = 1 + max((one.own["version"] for one in before), default=0)
             data = _event(name, number, wanted)
             if current is not None and self._journal.clock.now() < current.row.begins:
-                data["valid_from"] = (
-                    current.row.begins
-                )  # the clock of the other writer is ahead; this version is newer still
+                # The other writer's clock is ahead. This version must still be the newer one.
+                data["valid_from"] = current.row.begins
             try:
                 prepared = self._journal.prepare(Draft(ADDED, data, actor, cause), whose)
                 await self._journal.append_prepared(SESSION, [prepared], whose, expected=head.position)
@@ -181,7 +182,7 @@ class Procedures:
     # -- reading
 
     async def get(self, name: str, version: int | None = None, subject: str | None = None) -> Procedure | None:
-        """The current version, or the given one; None if there is none."""
+        """The current version, or the given version; None if there is none."""
         kept = await self._one(name, version, subject)
         return None if kept is None else await self._procedure(kept)
 
@@ -194,7 +195,7 @@ class Procedures:
         return []
 
     async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Procedure]:
-        """The current procedures in some audiences, in the order in which they were saved."""
+        """The current procedures in these audiences, in the order in which they were saved."""
         found: list[_Version] = []
         query = MemoryQuery(audiences, kinds=(PROCEDURE,), limit=PAGE)
         while rows := await self._journal.store.memories(self._journal.workspace, query):
@@ -203,12 +204,12 @@ class Procedures:
         return await self._procedures(found)
 
     async def standing(self, audiences: tuple[bytes, ...]) -> list[Memory]:
-        """The standing procedures in some audiences, oldest first."""
+        """The standing procedures in these audiences, oldest first."""
         return await self._search.with_metadata({"standing": True}, audiences, PROCEDURE)
 
     async def add_matching(self, query: str, audiences: tuple[bytes, ...], found: Recalled) -> Recalled:
-        """The result of a search, with the procedures that match the query if it holds none: many facts can crowd them
-        out."""
+        """The result of a search. If it has no procedure, those that match the query are added, because many facts can
+        push procedures out of a result."""
         indexes = await self._search.index_cache.without_vectors(audiences)
         have_none = all(audience.kinds.find(PROCEDURE) < 0 for audience in indexes)
         if have_none or any(hit.memory.kind == PROCEDURE for hit in found):
@@ -217,13 +218,13 @@ class Procedures:
         return replace(found, hits=(*found.hits, *(hit for hit in more if hit.likeness > 0)))
 
     async def _audiences(self, name: str, subject: str | None) -> list[bytes]:
-        """Where to look for a procedure: the subject's audience before the workspace's."""
+        """The audiences to search for a procedure: the subject's before the workspace's."""
         check_name("name of a procedure", name)
         return list(reversed(await self._catalog.audiences(subject, None)))
 
     async def _one(self, name: str, version: int | None, subject: str | None) -> _Version | None:
         if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
-            raise InvalidInput(f"{version!r} cannot be `version`", hint="give a whole number from 1")
+            raise InvalidInput(f"{repr(version)[:80]} cannot be `version`", hint="give a whole number from 1")
         for audience in await self._audiences(name, subject):
             if version is None:
                 rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name))
@@ -243,7 +244,7 @@ class Procedures:
         return await self._journal.store.memories(self._journal.workspace, query)
 
     async def _saved_versions(self, rows: Sequence[MemoryRow]) -> list[_Version]:
-        """The saved procedures among some rows."""
+        """The procedures among these rows. Forgotten, erased and damaged ones are left out."""
         texts = await self._texts.event_data(rows)
         kept = [_Version(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
         return [one for one in kept if one.row.session == SESSION and isinstance(one.data.get(_FIELD), dict)]
@@ -251,7 +252,7 @@ class Procedures:
     async def _procedure(self, kept: _Version) -> Procedure:
         found = await self._procedures([kept])
         if not found:
-            raise UnknownProcedure(str(kept.own["name"]))  # erased since
+            raise UnknownProcedure(str(kept.own["name"]))  # erased meanwhile
         return found[0]
 
     async def _procedures(self, kept: Sequence[_Version]) -> list[Procedure]:
@@ -282,9 +283,10 @@ class Procedures:
         cause: int | str | None,
         key: str | None,
     ) -> Procedure:
-        """Log an outcome; with a key exactly once. Raises `UnknownProcedure`."""
+        """Log an outcome. With a key, it is logged exactly once. Returns the procedure with its new counts. Raises
+        `UnknownProcedure`."""
         if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-            raise InvalidInput(f"{reason!r} cannot be `reason`", hint="give text")
+            raise InvalidInput(f"{repr(reason)[:80]} cannot be `reason`", hint="give a text that is not empty")
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             kept = await self._one(name, version, subject)
@@ -316,7 +318,8 @@ class Procedures:
         raise last
 
     async def forget(self, name: str, subject: str | None, actor: str | None) -> int:
-        """Remove every version and every outcome of a procedure. Returns the number of versions."""
+        """Remove every version and every outcome of a procedure. Returns the number of versions. Raises
+        `UnknownProcedure`."""
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             for audience in await self._audiences(name, subject):
@@ -352,12 +355,12 @@ class Procedures:
 
 
 def checked_steps(steps: object) -> tuple[str, ...]:
-    """Steps in their order. Raises `InvalidInput`."""
+    """The steps as a tuple. Raises `InvalidInput`."""
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence) or not steps:
-        raise InvalidInput(f"{steps!r} are no steps", hint="give a list of texts, one for each step")
+        raise InvalidInput(f"{repr(steps)[:80]} cannot be `steps`", hint="give a list of texts, one for each step")
     for step in steps:
         if not isinstance(step, str) or not step.strip():
-            raise InvalidInput(f"{step!r} is no step", hint="give text that says what to do")
+            raise InvalidInput(f"{repr(step)[:80]} cannot be a step", hint="give a text that says what to do")
     return tuple(steps)
 
 
@@ -392,14 +395,14 @@ def _lines(name: str, version: int, steps: Sequence[str]) -> list[str]:
 
 
 def note_of(data: Mapping[str, Any]) -> str:
-    """The text of a procedure's event after its steps."""
+    """The note of a procedure's event: the text after its steps."""
     own, content = data[_FIELD], str(data["content"])
     head = "\n".join(_lines(own["name"], own["version"], own["steps"]))
     return content.removeprefix(head).removeprefix("\n")
 
 
 def _outcome_key(audience: bytes, name: str, key: str | None) -> str | None:
-    """The idempotency key of an outcome: the same outcome is logged once, whatever the version."""
+    """The idempotency key of an outcome. It does not depend on the version."""
     if key is None:
         return None
     return "outcome:" + blake2b(_pack((audience, name, check_name("idempotency key", key))), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Stores findings: facts as memories with the decision about them, procedures with their outcomes."""
+"""Turns findings into memories, decisions and procedures, for `write_back.py` and `model_reader.py`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..extraction.rules.turns import PROCEDURE, Finding
 from .procedures import ProcedureEdit, Procedures
 
 SESSION = "@writeback"
-"""The session of what was written back, and of the decisions about the rest."""
+"""The session of the memories that write-back stores, and of all its decisions."""
 DONE = "writeback.done"
 LEASE = 30_000_000
 _CONFIDENCE = {"fact": 0.8, "blocker": 0.9}
 
 
 async def learn_procedure(procedures: Procedures, one: Finding, session: str, owner: Owner, key: str) -> None:
-    """Save a procedure that worked; log whether a known one worked again."""
+    """Save a procedure that worked, and log its outcome. An outcome of an unknown procedure is ignored."""
     if one.kind != PROCEDURE or not one.name or one.worked is None:
         return
     cause = f"{session}#{one.position}"
@@ -37,7 +37,7 @@ async def learn_procedure(procedures: Procedures, one: Finding, session: str, ow
 
 
 def decision_notes(found: Sequence[Finding]) -> list[dict[str, Any]]:
-    """The decisions about findings, to be journaled."""
+    """The decisions about findings, as data for an event."""
     return [{"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found]
 
 
@@ -49,5 +49,6 @@ def memory_draft(one: Finding, session: str, confidence: float | None = None) ->
 
 
 def idempotency_key(what: str, session: str, place: str) -> str:
-    """The idempotency key of an action on a part of a session. Hashed, because a session name may be as long as a key."""
+    """The idempotency key of an action on a part of a session. It is a hash, because a session name may be as long as a
+    key."""
     return f"{what}:{blake2b(f'{session}#{place}'.encode(), digest_size=16).hexdigest()}"

@@ -1,11 +1,11 @@
-"""Proposals: what people decide about themselves before it is saved as a memory, in the profile or in the persona.
+"""Proposals: statements about a person that the person accepts or dismisses before they are saved.
 
 A proposal is an event of one session, with a bookmark for its state: "pending", "accepted" or "dismissed". Accepting it
-appends the decision and its effect in one transaction: a memory, a field of the profile, or the persona. Every writer
-gives the position it has seen: of two concurrent decisions, one fails.
+appends the decision and its effect in one transaction. The effect is a memory, a profile field, or the persona. A
+writer appends at the position it has read, so that only one of two concurrent decisions succeeds.
 
-The id of a proposal is a hash of its content with its owner's salt. So a dismissed proposal is recognized when it comes
-back, and the id reveals nothing once the owner is erased.
+The id of a proposal is a hash of its content, keyed with its owner's salt. So a dismissed proposal is recognized when
+it is made again, and the id reveals nothing once the owner is erased.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ProposalState(enum.StrEnum):
     PENDING = "pending"
     """Not decided yet, and not saved."""
     ACCEPTED = "accepted"
-    """Saved, perhaps with other words."""
+    """Saved, possibly with an edited text."""
     DISMISSED = "dismissed"
-    """Not saved; it is not proposed again."""
+    """Not saved, and not proposed again."""
 
 
 _OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
@@ -53,9 +53,14 @@ _OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Something that may be saved once a person accepts it. `kind` is that of the memory, or "profile" (`key` is the
-    field, `content` its value), or "persona". `evidence` is what was said, `source` the event, `reason` why it was
-    proposed. A decided one has the time, the actor and the note of the decision; `memory` is the memory it became."""
+    """Something that is saved once a person accepts it.
+
+    - `kind`: the kind of the memory, or "profile" (`key` is the field, `content` its value), or "persona".
+    - `evidence`, `source`: what was said, and its event.
+    - `reason`: why it was proposed.
+    - `decided`, `decided_by`, `note`: time, actor and note of the decision.
+    - `memory`: the id of the memory that it became.
+    """
 
     id: str
     kind: str
@@ -76,7 +81,7 @@ class Proposal:
 
 
 class ProposalDraft(NamedTuple):
-    """What to propose, and why. `details` are those of a memory."""
+    """What to propose, and why. `details` are the details of a memory."""
 
     content: str
     kind: str
@@ -111,9 +116,9 @@ class Proposals:
         accepted: bool = False,
         owner: Owner | None = None,
     ) -> Proposal | None:
-        """Propose something; durable on return. Returns a pending or dismissed proposal as it is, and None if the content
-        is already known. With `accepted` the actor accepts it in the same transaction. With an `owner`, raises
-        `SubjectGone` if that subject was erased since."""
+        """Make a proposal. It is durable on return. If the same proposal is pending or dismissed, that one is returned
+        unchanged. Returns None if the content is already known. With `accepted`, the actor accepts it in the same
+        transaction. With an `owner`, raises `SubjectGone` if that subject was erased meanwhile."""
         data = _checked(draft)
         if subject is not None:
             check_name("subject", subject)
@@ -137,7 +142,7 @@ class Proposals:
                 ]
             else:
                 mark = Bookmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
-                # If it was accepted before, it was forgotten since.
+                # An accepted proposal whose content is not known now was forgotten.
                 changes = [BookmarkChanges(bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])]
             try:
                 await self._append(drafts, whose, head.position, changes)
@@ -176,7 +181,8 @@ class Proposals:
         return found
 
     async def listed(self, state: ProposalState, subject: str | None, everyone: bool) -> AsyncGenerator[Proposal, None]:
-        """Proposals in a state, newest first: those about a subject and about nobody, or with `everyone` all."""
+        """Yield proposals in a state, newest first: those of a subject and those without a subject. With `everyone`,
+        all of them."""
         owners = None if everyone else {one.ref for one in await self._owners(subject)}
         async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value))) as marks:
             async for found in marks:
@@ -210,7 +216,8 @@ class Proposals:
         return None if made is None else _proposal(made, event)
 
     async def _newest_position(self, id: str) -> int:
-        """The position of the newest event of a proposal, read from the journal because the bookmark is damaged."""
+        """The position of the newest event of a proposal, from a scan of the journal because the bookmark is
+        damaged."""
         newest, types = 0, frozenset({MADE, ACCEPTED, DISMISSED})
         async with aclosing(self._journal.reader.pages(SESSION, 1, None, types, PAGE)) as pages:
             async for page in pages:
@@ -226,13 +233,14 @@ class Proposals:
     async def accept(
         self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None
     ) -> Proposal:
-        """Save what was proposed, with `content` in place of its text. Raises `UnknownProposal`, `ProposalDecided`."""
+        """Accept a proposal and save it. `content` replaces its text. Raises `UnknownProposal` and
+        `ProposalDecided`."""
         return await self._decide(id, lambda made: _edited(made, content, title), None, actor)
 
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
-        """Reject what was proposed, for good. Raises `UnknownProposal`, `ProposalDecided`."""
+        """Dismiss a proposal, so that it is not proposed again. Raises `UnknownProposal` and `ProposalDecided`."""
         if note is not None and (not isinstance(note, str) or not note.strip()):
-            raise InvalidInput(f"{note!r} cannot be `note`", hint="give text")
+            raise InvalidInput(f"{repr(note)[:80]} cannot be `note`", hint="give a text that is not empty")
         return await self._decide(id, None, note, actor)
 
     async def _decide(
@@ -286,7 +294,7 @@ class Proposals:
         of: int,
         first: int = 0,
     ) -> _Decision:
-        """The decision to accept, as the `first` event of its append."""
+        """The decision to accept. Its event has the index `first` in the append."""
         row: MemoryRow | None = None
         if data["kind"] in (PROFILE, PERSONA):
             effect, where = self._persona.change(data["kind"], data.get("key"), data["content"], fields, owner)
@@ -318,10 +326,10 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
         check_name("source", draft.source)
     if draft.kind in (PROFILE, PERSONA):
         if not isinstance(draft.content, str) or not draft.content.strip():
-            raise InvalidInput("there is nothing to propose", hint="give text")
+            raise InvalidInput("there is nothing to propose", hint="give a text that is not empty")
         memory = None
         if draft.kind == PROFILE and draft.details.get("key") is None:
-            raise InvalidInput("a proposal for the profile needs its field", hint='give key="name", for example')
+            raise InvalidInput("a proposal for the profile needs a field", hint='give a key, such as key="name"')
         key = None if draft.kind == PERSONA else check_name("key", draft.details["key"])
     else:
         memory = memory_data(draft.content, draft.kind, draft.details)
@@ -341,23 +349,23 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
 
 
 def _identity(owner: Owner, data: Mapping[str, Any]) -> str:
-    """The id of a proposal, without regard to case and punctuation."""
+    """The id of a proposal. Case and punctuation of the content do not change it, except for a persona."""
     session = "" if data["kind"] in (PROFILE, PERSONA) else str(data["memory"].get("scope") or default_scope(owner))
     loose = data["content"] if data["kind"] == PERSONA else _LOOSE.sub(" ", data["content"].casefold())
     return memory_id(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
 
 
 def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> dict[str, Any]:
-    """The data of a proposal with other words. Its confidence is dropped: what a person accepted is certain."""
+    """The data of a proposal with an edited text. The confidence is dropped, because a person has accepted it."""
     data = dict(made)
     if content is not None and (not isinstance(content, str) or not content.strip()):
-        raise InvalidInput("there is nothing to accept", hint="give text, or leave `content` out")
+        raise InvalidInput("there is nothing to accept", hint="give a text that is not empty, or leave out `content`")
     if content is not None:
         data["content"] = content
     if "memory" in data:
         memory = {**data["memory"], "content": data["content"]}
         memory.pop("confidence", None)
-        if data.get("evidence"):  # the evidence goes with it: its session may be removed one day
+        if data.get("evidence"):  # stored with the memory, because the session of the evidence may be removed
             memory["metadata"] = {"evidence": [data["evidence"]], **memory.get("metadata", {})}
         if title is not None:
             memory["title"] = check_name("title", title)

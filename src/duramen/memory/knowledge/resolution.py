@@ -1,7 +1,7 @@
-"""Resolves contradictions by asking a model: one of two memories holds, or both, or one statement replaces both.
+"""Asks a model to resolve contradictions: one of two memories holds, or both, or one statement replaces both.
 
-A decision is an event with its reason, in the transaction that carries it out. It has a bookmark for each of the two
-memories. So the model is not asked again, and forgetting a memory removes decisions that may quote it.
+A decision is an event with its reason, appended in the transaction that applies it. It has a bookmark for each of the
+two memories. So the model is not asked again, and forgetting a memory also removes the decisions that may quote it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .contradictions import Contradiction
 DECIDED = "@memory.decided"
 """The session of decisions about memories."""
 _TASK = (
-    "Two remembered statements seem to disagree, `older` and `newer`; `disagreement` says in what. Decide which holds "
+    "Two remembered statements seem to disagree, `older` and `newer`; `disagreement` says on what. Decide which holds "
     'now. Answer with one JSON object: "decision": "newer" if the newer one replaces the older one, "older" if the '
     'newer one is wrong, "both" if both can be true at the same time, "merge" if one statement should say what both '
     'say together; "content": that statement, only for "merge"; "reason": why, in one sentence.'
@@ -62,13 +62,13 @@ def _bookmark_name(id: str) -> str:
 
 
 class Decisions:
-    """The decisions that were made about memories."""
+    """The journaled decisions about pairs of memories."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     async def made(self, one: str, other: str) -> bool:
-        """Whether something was decided about two memories."""
+        """Whether there is a decision about two memories."""
         query = BookmarkQuery(_bookmark_name(one), other)
         return bool(await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query))
 
@@ -92,7 +92,7 @@ class Decisions:
 
 
 class ContradictionResolver:
-    """Asks a model about contradictions and carries out its decisions."""
+    """Asks a model about contradictions and applies its decisions."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, decisions: Decisions) -> None:
         self._journal = journal
@@ -100,8 +100,8 @@ class ContradictionResolver:
         self._decisions = decisions
 
     async def resolve(self, found: list[Contradiction], model: Model, most: int) -> AsyncGenerator[Merged, None]:
-        """Resolve at most `most` contradictions; yields each outcome. If the answer cannot be used, the outcome is
-        "undecided" with a reason, and the contradiction stays. Raises `ModelFailed`."""
+        """Resolve at most `most` contradictions. Yields each outcome. If the answer cannot be used, the outcome is
+        "undecided" with a reason, and the contradiction remains. Raises `ModelFailed`."""
         asked = 0
         for one in found:
             pair = await self._pair(one)
@@ -124,8 +124,8 @@ class ContradictionResolver:
                 yield merged
 
     async def _pair(self, one: Contradiction) -> _Pair | None:
-        """The rows of two memories, if they are still current and may meet: what is one person's is not mixed with
-        another's, and what belongs to a session alone stays there as it was said."""
+        """The rows of two memories; None if one is no longer current, or if they may not be combined. Memories are
+        combined only within one owner and audience, and never in the scope of a session."""
         found = []
         for memory in (one.older, one.newer):
             rows = await self._journal.store.memories(self._journal.workspace, MemoryQuery(id=memory.id))
@@ -139,11 +139,11 @@ class ContradictionResolver:
         return _Pair(found[0], found[1], owner)
 
     async def _carry_out(self, pair: _Pair, decision: str, content: str, reason: str, by: str) -> list[Merged]:
-        """Do what was decided, and journal it, at once."""
+        """Apply a decision and journal it, in one transaction. Returns the outcomes."""
         (old_row, older), (new_row, newer) = pair.older, pair.newer
         now, owner = self._journal.clock.now(), pair.owner
         note = {"older": older.id, "newer": newer.id, "decision": decision, "reason": reason, "model": by}
-        going = {"newer": [old_row], "older": [new_row], "merge": [old_row, new_row]}.get(decision, [])
+        ended_rows = {"newer": [old_row], "older": [new_row], "merge": [old_row, new_row]}.get(decision, [])
         drafts = [Draft("memory.resolved", note, "duramen")]
         rows = []
         if decision == "merge":
@@ -155,7 +155,7 @@ class ContradictionResolver:
             BookmarkChanges(
                 bookmarks=[Bookmark(_bookmark_name(one), other, 0, 0, owner=owner.ref) for one, other in names]
             ),
-            MemoryChanges(memories=rows, ended=[(row.number, now) for row in going]),
+            MemoryChanges(memories=rows, ended=[(row.number, now) for row in ended_rows]),
         )
         prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
         await self._journal.append_prepared(DECIDED, prepared, owner, changes=changes)
@@ -169,7 +169,7 @@ class ContradictionResolver:
         )
         for memory in await self._texts.memories(made):
             return [Merged(memory, ended, decision, reason) for ended in (older, newer)]
-        raise UnknownMemory(rows[0].id)  # forgotten since
+        raise UnknownMemory(rows[0].id)  # forgotten meanwhile
 
 
 def _shown_to_model(memory: Memory) -> dict[str, Any]:
@@ -187,15 +187,15 @@ def _details(memory: Memory) -> dict[str, Any]:
 def _parse_answer(answer: object) -> tuple[str, str, str]:
     """The decision of an answer, the content for a merge, and the reason; "undecided" if it cannot be used."""
     if not isinstance(answer, dict):
-        return "undecided", "", "the answer is no object"
+        return "undecided", "", "the answer is not an object"
     decision, reason = answer.get("decision"), text_of(answer.get("reason"), _LONGEST)
     if decision not in ("newer", "older", "both", "merge"):
-        return "undecided", "", f"{str(decision)[:80]!r} is no decision"
+        return "undecided", "", f"{str(decision)[:80]!r} is not a decision"
     if reason is None:
-        return "undecided", "", "the answer gives no reason"
+        return "undecided", "", "the answer has no reason"
     content = text_of(answer.get("content"), _LONGEST) if decision == "merge" else ""
     if content is None:
-        return "undecided", "", "there is no statement to take the place of both"
+        return "undecided", "", "the answer has no statement to replace both"
     why = suspicions(content)
     if why:
         return "undecided", "", f"the statement looks like instructions to a model: {'; '.join(why)}"

@@ -1,8 +1,8 @@
-"""Writes back what is worth keeping of a finished turn, in the background, exactly once.
+"""Write-back: stores what is worth remembering from a finished turn, in the background, exactly once.
 
-One process at a time, under a lease, reads the feed of all sessions from a durable cursor. What a turn leaves is appended
-with the turn's idempotency key and the lease's fence, so a process that was killed or lost its lease repeats nothing. A
-turn that cannot be read is tried again and then given up, with a journaled reason.
+One process at a time, under a lease, reads the feed of all sessions from a durable cursor. The memories of a turn are
+appended with the turn's idempotency key and the lease's fence, so a process that was killed or lost its lease repeats
+nothing. A turn that fails is tried again. After `_MAX_ATTEMPTS` it is skipped, and the error is journaled.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _OUTLET = "duramen.writeback"
 _TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
 _MAX_ATTEMPTS = 5
 _LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another thread: its work is done when `catch_up` returns."""
+"""Seconds to wait for another thread of this handle, so that its work is done when `catch_up` returns."""
 _LOOK_EVERY = 5.0
-"""Seconds between two looks for turns of other processes and for failed ones."""
+"""Seconds between two checks for turns of other processes and for failed turns."""
 
 
 class _Turn(NamedTuple):
-    """Where a turn ended."""
+    """The session and the position where a turn ended."""
 
     session: str
     position: int
@@ -75,7 +75,7 @@ class WriteBack:
     # -- in the background
 
     def wake(self) -> None:
-        """A turn has ended: process it soon."""
+        """Tell the thread that a turn has ended. Starts it if necessary."""
         self._wake.set()
         if self._thread is None:
             with self._starting:
@@ -86,7 +86,7 @@ class WriteBack:
     def _work(self) -> None:
         while True:
             self._wake.clear()
-            if self._stopping:  # asked after `clear`, which may have removed the wake-up of `stop`
+            if self._stopping:  # checked after `clear`, which may have removed the wake-up of `stop`
                 return
             with suppress(DuramenError):  # the store is unavailable or read-only: try again later
                 while not self._stopping and drive(self.process_page()):
@@ -94,7 +94,7 @@ class WriteBack:
             self._wake.wait(_LOOK_EVERY)
 
     def stop(self) -> None:
-        """Stop the thread. The next process does what is left."""
+        """Stop the thread. Another process, or the next one, does the remaining work."""
         self._stopping = True
         self._wake.set()
         thread = self._thread
@@ -104,7 +104,7 @@ class WriteBack:
     # -- page by page
 
     async def catch_up(self) -> int:
-        """Process everything that is left, now. Returns the number of turns."""
+        """Process the rest of the feed now. Returns the number of turns."""
         done = 0
         while True:
             made = await self.process_page()
@@ -113,8 +113,8 @@ class WriteBack:
             done += made
 
     async def process_page(self) -> int | None:
-        """Process one page of the feed. Returns its number of turns; None if there is no page, or another process has the
-        lease."""
+        """Process one page of the feed. Returns its number of turns; None if the feed has no more, another process has
+        the lease, or the store is read-only."""
         taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
             return await self._process_page_locked()
@@ -156,7 +156,8 @@ class WriteBack:
         return done
 
     async def _try(self, turn: _Turn, fence: int) -> None:
-        """Write a turn back. A failure is tried again later, and given up after some attempts."""
+        """Write back a turn. An error is raised, so that the turn is tried again later. The last attempt, and any
+        attempt that cannot succeed later, journals the error instead."""
         try:
             await self.write_turn(turn.session, turn.position, fence)
             if self._model_reader is not None:
@@ -173,7 +174,7 @@ class WriteBack:
         self._attempts.pop(turn, None)
 
     async def write_turn(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
-        """Write back the last turn of a session up to a position, unless that was done."""
+        """Write back the last turn of a session up to a position. Returns its findings; empty if it was done before."""
         taken, owner = await self._read(session, position)
         if owner is None or not taken.turns:
             return []
@@ -184,17 +185,17 @@ class WriteBack:
         try:
             return await self._write(session, taken, owner, key, fence)
         except SubjectGone:
-            self._journal.forget_owners()  # erased meanwhile: nothing is left to write back
+            self._journal.forget_owners()  # the subject was erased meanwhile: there is nothing to write back
             return []
 
     async def read_with_model(self, session: str, position: int) -> int:
-        """Let the model read the unread part of a session, however short. Returns the number of candidates; 0 if another
-        process has the lease."""
+        """Let the model read the unread part of a session, even if it is short. Returns the number of candidates; 0 if
+        another process has the lease, the store is read-only, or there is no model."""
         if self._model_reader is None:
             return 0
         taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
-            # Not while the thread of this handle works: it holds the lease, which only excludes other processes.
+            # The lock excludes this handle's own thread. The lease excludes only other processes.
             return await self._read_with_model(session, position) if taken else 0
         finally:
             if taken:
@@ -215,10 +216,11 @@ class WriteBack:
                     await store.release(workspace, SESSION, lease.fence)
 
     async def _read(self, session: str, position: int) -> tuple[RecentTurns, Owner | None]:
-        """The last turns and their owner; no owner if the person was erased.
+        """The last turns and their owner; None instead of the owner if the subject was erased.
 
-        They are read again once the owner is known. An erasure before that leaves nothing to read; one after it makes
-        every append of this owner fail. So a new person of the same name never gets what the erased one said.
+        The turns are read again after the owner is known. If the subject was erased before that, there is nothing to
+        read. If it is erased later, every append with this owner fails. So a new subject with the same name never gets
+        the memories of the erased one.
         """
         taken = await recent_turns(self._journal, session, position)
         if taken.subject is None:
@@ -240,7 +242,8 @@ class WriteBack:
         return found
 
     async def _propose(self, session: str, taken: RecentTurns, owner: Owner) -> None:
-        """Propose to users what they said of themselves. What the turn itself proposed is not proposed again."""
+        """Propose to users what they said about themselves. What `session.turn` already proposed is not proposed
+        again."""
         last = taken.turns[-1]
         for one in assess_sentences(last.user):
             if one.keep:
@@ -252,7 +255,7 @@ class WriteBack:
     async def _keep(
         self, found: list[Finding], session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
     ) -> None:
-        """Append what is kept and every decision, in one append, exactly once."""
+        """Append the findings to keep and all decisions in one append, exactly once."""
         where = f"{session}#{taken.turns[-1].position}"
         drafts = [Draft(DONE, {"turn": where, "decided": decision_notes(found)}, "duramen", where)]
         drafts += [memory_draft(one, session) for one in found if one.keep and one.kind != PROCEDURE]

@@ -1,4 +1,4 @@
-"""BM25 over indexes: of memories, of memories with their neighbours, and of sessions."""
+"""BM25 over indexes, for memories, for memories with their neighbours, and for sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Hits(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """Texts of one sort over several indexes: their statistics, their lengths, and where each term occurs."""
+    """The texts of several indexes (memories, or sessions): statistics, lengths, and where each term occurs."""
 
     corpus: Corpus
     lengths: Sequence[Floats]
@@ -35,7 +35,7 @@ class Documents(NamedTuple):
     def of(
         cls, count: int, lengths: Sequence[Floats], hits: Sequence[Sequence[Hits]], corpus: Corpus | None = None
     ) -> Documents:
-        """Documents with the given statistics; without any, these documents are the whole corpus."""
+        """Documents with the given statistics. Without `corpus`, these documents are the whole corpus."""
         if corpus is None:
             total = sum(float(length.sum()) for length in lengths)
             held = tuple(sum(len(found.places) for found in term) for term in hits)
@@ -56,7 +56,7 @@ class Documents(NamedTuple):
         return covered
 
     def scores(self) -> list[Floats]:
-        """The score of each text, index by index; 0 where no term occurs."""
+        """The score of each text, for each index; 0 where no term occurs."""
         scores = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for number, term in enumerate(self.hits):
             for score, lengths, (places, counts) in zip(scores, self.lengths, term, strict=True):
@@ -71,7 +71,7 @@ def rarity(corpus: Corpus, term: int) -> float:
 
 
 def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> Floats:
-    """What a term adds to the scores of texts with these lengths and term counts."""
+    """The share of one term in the scores of texts with these lengths and term counts."""
     norm = K1 * (1 - B + B * lengths / corpus.mean_length)
     scores = np.float32(rarity(corpus, term)) * counts * np.float32(K1 + 1) / (counts + norm)
     return scores.astype(np.float32, copy=False)
@@ -86,9 +86,9 @@ def _hits(audience: AudienceIndex, term: int) -> Hits:
 
 
 class WordScores(NamedTuple):
-    """BM25 scores of memories by their own words, with their neighbours' words (`near`), and of sessions; and the share of
-    the question that each memory covers. Session scores are by session, the others by place. `corpora` are the statistics
-    of memories, and of memories with their neighbours."""
+    """BM25 scores for each index: of memories by their own words, of memories with their neighbours' words (`near`),
+    and of sessions. `coverage` is the share of the question that each memory covers. Session scores are by session, the
+    others by place. `corpora` are the statistics of memories, and of memories with their neighbours."""
 
     own: list[Floats]
     near: list[Floats]
@@ -100,7 +100,7 @@ class WordScores(NamedTuple):
 def word_scores(
     audiences: Sequence[AudienceIndex], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
 ) -> WordScores:
-    """The word scores of indexes for some terms. Without `measures` the indexes are the whole corpus."""
+    """The word scores of indexes for these terms. Without `measures`, the indexes are the whole corpus."""
     own = [[_hits(audience, term) for audience in audiences] for term in terms]
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
     count = sum(audience.count() for audience in audiences)
@@ -119,7 +119,7 @@ def word_scores(
 
 
 def session_scores(audiences: Sequence[AudienceIndex], terms: Sequence[int]) -> list[Floats]:
-    """The BM25 scores of sessions for some terms, index by index."""
+    """The BM25 scores of sessions for these terms, for each index."""
     if not any(audience.sessions.names for audience in audiences):
         return [np.zeros(0, dtype=np.float32) for _ in audiences]
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
@@ -146,9 +146,8 @@ def _near(audience: AudienceIndex, hits: Hits) -> Hits:
     for side in ("before", "after"):
         with_neighbours = audience.column(side)[hits.places]
         there = with_neighbours >= 0
-        spread[with_neighbours[there]] += hits.counts[
-            there
-        ]  # each text has one neighbour on a side: no place comes twice
+        # A text has one neighbour on each side, so no place occurs twice here.
+        spread[with_neighbours[there]] += hits.counts[there]
     places = np.nonzero(spread)[0]
     return Hits(places, spread[places])
 

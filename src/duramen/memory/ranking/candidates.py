@@ -1,9 +1,9 @@
-"""Candidates from the indexes in memory, for corpora that are too large to rank by vectors and every word.
+"""Chooses candidates from the indexes in memory, for a corpus that is too large to rank with all vectors and words.
 
-The first pass ranks everything by what is in memory: by codes (one bit per dimension of a vector) and by the question's
-rare words. The second pass ranks the best of these with their stored vectors and every word, measured against the whole
-corpus. Both passes use the same ranking, so every part of a score counts for the choice, and every filter applies before
-anything is chosen.
+The first pass ranks everything with what is in memory: codes (one bit per dimension of a vector) and the rare words of
+the question. The second pass ranks the best of these with their stored vectors and all words, measured against the
+whole corpus. Both passes use the same ranking: every part of a score counts for the choice, and filters apply before
+it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .selection import ActiveSearch, Selection, filter_mask
 
 CANDIDATES = 800
 COMMON = 250_000
-"""A word that more memories have is common: it selects no candidate, but counts for their scores."""
+"""A word is common if more memories than this have it. It selects no candidates, but it counts for their scores."""
 _SAMPLE_STEP = 128
-"""One in so many memories is sampled for statistics."""
+"""At most one in this many memories is sampled for statistics."""
 _SAMPLE_SIZE = 4_096
-"""The largest sample: with so many values, mean and deviation are precise to one percent."""
+"""The approximate largest sample. With this many values, mean and deviation are precise to one percent."""
 
 
 class _Estimate(NamedTuple):
@@ -42,9 +42,12 @@ class _Estimate(NamedTuple):
 
 
 class _FirstPass(NamedTuple):
-    """The result of the first pass: which indexes have candidates; for each of them, the ascending places of candidates
-    and their neighbours, which of these are candidates, and their cosines by codes; and the measures. `session_sizes` is
-    how many memories of each session are searched."""
+    """The result of the first pass.
+
+    `audiences` are the indexes that have candidates. For each of them: `places` are the candidates and their neighbours
+    (ascending), `chosen` marks the candidates among these, `cosines` are estimated from codes, and `session_sizes` is
+    how many memories of each session are searched.
+    """
 
     audiences: Sequence[int]
     places: Sequence[NDArray[np.intp]]
@@ -61,10 +64,10 @@ class IndexCandidates:
         self._index_cache = index_cache
 
     def prefetch(self, search: ActiveSearch) -> None:
-        """Nothing: the indexes are in memory."""
+        """Do nothing: the indexes are in memory."""
 
     def clear(self) -> None:
-        """Nothing is cached here."""
+        """Do nothing: this class has no cache."""
 
     async def candidates(self, search: ActiveSearch) -> Selection | None:
         """Candidates; None if there are few enough memories to rank them all."""
@@ -82,21 +85,21 @@ class IndexCandidates:
         return await self._second_pass(search, held, first)
 
     async def _indexes(self, search: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
-        """The indexes to search, each with its audience, or the combined index of all."""
+        """The indexes to search, each with its audience, or the combined index of all audiences."""
         whole = await self._index_cache.combined(search.generation) if search.request.audiences is None else None
         if whole is not None:
             return [(None, whole)]
         return await self._index_cache.current(search.request.audiences, search.generation)
 
     async def _sample(self, name: bytes | None, audience: AudienceIndex, generation: int) -> None:
-        """Load a sample of vectors, unless the index has one: it shows how precise codes are."""
+        """Load a sample of vectors, unless the index has a recent one. It shows how precise codes are."""
         if audience.size and audience.size >= 2 * audience.sampled:
             numbers = audience.column("number")[:: _step(audience)]
             read = await self._index_cache.vectors(name, audience, generation, numbers)
             with self._index_cache.lock:
                 audience.set_sample(*read)
 
-    # -- everything, by what is in memory
+    # -- first pass: everything, with what is in memory
 
     def _first_pass(self, search: ActiveSearch, audiences: Sequence[AudienceIndex]) -> _FirstPass | None:
         with self._index_cache.lock:
@@ -115,7 +118,7 @@ class IndexCandidates:
             measures = _with_common(search.question, rare, common, audiences, chosen, ranked.measures)
             return _choose_best(search, audiences, ranked, chosen, None if cosines is None else cosines[0], measures)
 
-    # -- the best of it, by vectors and every word
+    # -- second pass: the best, with vectors and all words
 
     async def _second_pass(
         self, search: ActiveSearch, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _FirstPass
@@ -128,7 +131,7 @@ class IndexCandidates:
                 excerpt = audience.excerpt(first.places[index], search.question.terms)
             audiences.append(excerpt)
             if search.vector is not None and first.cosines is not None:
-                # Of neighbours, too: otherwise only their codes would count.
+                # Load the vectors of neighbours, too. Otherwise only their codes would count.
                 numbers = excerpt.column("number")
                 read = await self._index_cache.vectors(name, audience, search.generation, numbers)
                 exact.append(excerpt.set_candidate_vectors(*read))
@@ -147,7 +150,7 @@ def _choose_best(
     cosines: Floats | None,
     measures: Measures,
 ) -> _FirstPass:
-    """The candidates, and what is needed to rank them."""
+    """Choose the candidates, and collect what the second pass needs to rank them."""
     searched = np.concatenate(chosen)
     scores = np.where(searched, ranked.scores, -np.inf)
     count = min(max(CANDIDATES, 10 * search.request.limit), int(np.count_nonzero(searched)))
@@ -177,7 +180,8 @@ def _choose_best(
 
 
 def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
-    """The places of the highest scores. A sample gives a bound, so that most scores need not be sorted."""
+    """The places of the `count` highest scores, in no order. A sample gives a lower bound, so that most scores need not
+    be partitioned."""
     places = np.arange(len(scores))
     some = scores[::_SAMPLE_STEP]
     spare = len(some) - 4 * (count // _SAMPLE_STEP + 8)
@@ -188,7 +192,7 @@ def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _step(audience: AudienceIndex) -> int:
-    """One in so many memories of an index is sampled."""
+    """The sampling step: one in this many memories of an index is sampled."""
     return max(_SAMPLE_STEP, audience.size // _SAMPLE_SIZE)
 
 
@@ -199,11 +203,11 @@ def _session_sizes(audience: AudienceIndex, chosen: Chosen) -> NDArray[np.intp]:
 
 
 def _session_leaders(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
-    """The places of the two memories nearest by code in each session of the given places."""
+    """The places of the two memories with the highest cosines in each session that the given places are in."""
     if not audience.sessions.names:
         return np.zeros(0, dtype=np.intp)
     sessions = audience.column("session")
-    wanted = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
+    wanted = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one is for no session (-1)
     wanted[sessions[places]] = True
     wanted[-1] = False
     members = np.nonzero(wanted[sessions] & audience.column("has_vector"))[0]
@@ -230,8 +234,8 @@ def _with_neighbours(
 def _corrected_measures(
     first: _FirstPass, audiences: Sequence[AudienceIndex], exact: Sequence[NDArray[np.intp]]
 ) -> Measures:
-    """The measures, with the highest exact cosine of each session. A session without an exact cosine gets the estimate of
-    its codes, corrected by how precise these were for the others."""
+    """The measures, with the highest exact cosine of each session. A session without an exact cosine gets the estimate
+    from codes, corrected by the error of this estimate in the other sessions."""
     guesses, truths = [], []
     best = [some.copy() for some in first.measures.session_best]
     left = [np.ones(len(some), dtype=bool) for some in best]
@@ -260,8 +264,8 @@ def _corrected_measures(
 
 
 def _split_terms(question: Question, audiences: Sequence[AudienceIndex]) -> tuple[tuple[int, ...], dict[int, int]]:
-    """The rare terms of a question, which select candidates, and the common ones with how many memories have each. If all
-    are common, the rarest of them selects."""
+    """The rare terms of a question, which select candidates, and its common terms with how many memories have each. If
+    all terms are common, the rarest of them counts as rare."""
     held = {term: sum(audience.frequency(term) for audience in audiences) for term in question.terms}
     rare = tuple(term for term in question.terms if held[term] <= COMMON)
     if not rare and held:
@@ -270,7 +274,7 @@ def _split_terms(question: Question, audiences: Sequence[AudienceIndex]) -> tupl
 
 
 def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[np.uint16]:
-    """In how many bits codes differ from one code."""
+    """The number of bits in which each of the codes differs from one code."""
     distances = np.zeros(codes.shape[1], dtype=np.uint16)
     for words, word in zip(codes, code, strict=True):
         distances += np.bitwise_count(words ^ word)
@@ -278,7 +282,7 @@ def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[n
 
 
 class _Codes:
-    """The code of a question for each center that indexes have; usually there is one."""
+    """The code of a question for each center of the indexes. Usually all indexes have the same center."""
 
     def __init__(self, vector: Vector) -> None:
         self._vector = vector
@@ -294,7 +298,7 @@ class _Codes:
 
 
 def _estimate_cosines(vector: Vector, codes: _Codes, audiences: Sequence[AudienceIndex]) -> _Estimate:
-    """How the distance of two codes maps to a cosine, fitted to the samples."""
+    """The cosine for each distance of two codes, fitted to the samples."""
     sampled = [audience for audience in audiences if len(audience.sample) and audience.center is not None]
     steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
     angles = np.cos(np.pi * np.minimum(1, steps / len(vector)))
@@ -306,7 +310,7 @@ def _estimate_cosines(vector: Vector, codes: _Codes, audiences: Sequence[Audienc
     slope = 1.0
     if guessed.deviation > 1e-9 and len(true) > 2:
         slope = float(np.mean((true - spread.mean) * (seen - guessed.mean))) / guessed.deviation**2
-    # A linear fit through the means: a code counts as much as it was right about the sample.
+    # A linear fit through the means. The less precise the codes are for the sample, the flatter it is.
     fitted = spread.mean + max(0.1, slope) * (angles - guessed.mean)
     return _Estimate(np.clip(fitted, -1, 1).astype(np.float32), spread)
 
@@ -319,12 +323,13 @@ def _with_common(
     chosen: Sequence[Chosen],
     measures: Measures,
 ) -> Measures:
-    """Measures over the rare terms of a question, with what the common terms add, estimated from a sample."""
+    """Measures over the rare terms of a question, extended by the common terms. The spread of these is estimated from a
+    sample."""
     if not common:
         return measures
     texts = 3 if any(audience.sessions.names for audience in audiences) else 1
-    own = measures.own._replace(frequencies=_indexes(question, rare, common, measures.own, 1))
-    near = measures.near._replace(frequencies=_indexes(question, rare, common, measures.near, texts))
+    own = measures.own._replace(frequencies=_frequencies(question, rare, common, measures.own, 1))
+    near = measures.near._replace(frequencies=_frequencies(question, rare, common, measures.near, texts))
     found = [
         _common_scores(question, common, audience, some, own, near)
         for audience, some in zip(audiences, chosen, strict=True)
@@ -336,14 +341,14 @@ def _with_common(
         near=near,
         words=_summed(measures.words, words),
         near_words=_summed(measures.near_words, near_words),
-        session_words=session_scores(audiences, question.terms),  # what many memories have, few sessions may
+        session_words=session_scores(audiences, question.terms),  # a common term may be in few sessions
     )
 
 
-def _indexes(
+def _frequencies(
     question: Question, rare: Sequence[int], common: dict[int, int], corpus: Corpus, texts: int
 ) -> tuple[int, ...]:
-    """How many texts have each term of a question, if a text is so many memories read as one."""
+    """How many texts have each term of a question, if `texts` memories are read as one text."""
     known = dict(zip(rare, corpus.frequencies, strict=True))
     shares = {term: min(1.0, count / max(1, corpus.count)) for term, count in common.items()}
     joined = {term: round(corpus.count * (1 - (1 - share) ** texts)) for term, share in shares.items()}
@@ -353,7 +358,8 @@ def _indexes(
 def _common_scores(
     question: Question, common: dict[int, int], audience: AudienceIndex, chosen: Chosen, own: Corpus, near: Corpus
 ) -> tuple[Floats, Floats]:
-    """What common terms add to the scores of a sample: by a memory's own words, and with its neighbours' words."""
+    """The share of the common terms in the scores of a sample, by a memory's own words, and with its neighbours'
+    words."""
     step = _step(audience)
     places = np.nonzero(chosen[::step])[0] * step
     lengths = audience.column("length")

@@ -1,5 +1,5 @@
-"""Statistics of a corpus that the store searches, estimated from a random sample, so that candidates are ranked as if
-the whole corpus was in memory."""
+"""Estimates the statistics of a corpus that the store searches, from a random sample. With them, candidates are ranked
+as if the whole corpus were in memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .rank import speaker_shares
 from .selection import ActiveSearch, filter_mask
 
 COMMON = 8
-"""A term is common if so many memories of the sample have it. It is not looked up; its frequency is estimated."""
+"""A term is common if more memories of the sample than this have it. It may be left out of the lookup; its frequency is
+then estimated."""
 _ENOUGH = 30
-"""How many memories of the sample a filter must leave to be measured by themselves."""
+"""If the filters leave fewer memories of the sample than this, the cosines of the whole sample are used."""
 
 
 class CorpusStats(NamedTuple):
@@ -43,11 +44,11 @@ class CorpusStats(NamedTuple):
         return 0 if found is None else len(found[0])
 
     def share(self, term: int) -> float:
-        """The estimated share of memories that have a term, above 0."""
+        """The estimated share of memories that have a term, always above 0."""
         return (self.hits(term) + 0.5) / (self.sample.size + 1)
 
     def filtered_share(self, search: ActiveSearch) -> float:
-        """The estimated share of memories that the filters leave, above 0."""
+        """The estimated share of memories that the filters leave, always above 0."""
         chosen = np.count_nonzero(filter_mask(self.sample, search.request, search.now))
         return 1.0 if chosen == self.sample.size else (chosen + 0.5) / (self.sample.size + 1)
 
@@ -64,8 +65,9 @@ def term_weight(share: float) -> float:
 def document_frequencies(
     stats: CorpusStats, terms: Sequence[int], counted: Mapping[int, int], ranked: Sequence[AudienceIndex]
 ) -> tuple[int, ...]:
-    """How many memories have each term: as the store `counted` them (by place), otherwise estimated. At least as many as
-    are `ranked`, because some of those may be newer than what the store searched."""
+    """How many memories have each term: as `counted` by the store (by the term's place), otherwise estimated. The
+    result is at least the count in the `ranked` indexes, because these may have memories that the store did not search
+    yet."""
     found = []
     for place, term in enumerate(terms):
         about = counted[place] if place in counted else max(1, round(stats.size * stats.share(term)))
@@ -77,7 +79,7 @@ def document_frequencies(
 def estimate_measures(
     stats: CorpusStats, search: ActiveSearch, frequencies: tuple[int, ...], ranked: Sequence[AudienceIndex]
 ) -> Measures:
-    """What the scores of a question are measured against, and the sessions of what is ranked."""
+    """The estimated measures for the scores of a question, with the session scores of the ranked indexes."""
     window = 1 + 2 * stats.episode_share()
     shares = [count / max(1, stats.size) for count in frequencies]
     near_shares = [1 - (1 - min(1.0, share)) ** window for share in shares]
@@ -104,7 +106,7 @@ def estimate_measures(
 
 
 def real_session(name: str) -> str:
-    """The session of a run of adjacent episodes (see `retrieval._split_sessions`)."""
+    """The real session of a run of adjacent episodes (see `retrieval._split_sessions`)."""
     return name.split("\0")[0]
 
 
@@ -116,7 +118,7 @@ def _real_sessions(audience: AudienceIndex) -> tuple[NDArray[np.intp], int]:
 
 
 def _session_scores(audience: AudienceIndex, terms: Sequence[int], session_corpus: Corpus) -> Floats:
-    """BM25 of the sessions in an index, by the words that the index has of them."""
+    """BM25 of the sessions in an index, by the words of their memories in this index."""
     sessions, count = _real_sessions(audience)
     scores = np.zeros(count, dtype=np.float32)
     for place, term in enumerate(terms):
@@ -156,7 +158,7 @@ def _spread_of_terms(shares: Sequence[float]) -> Spread:
 
 
 def _cosines(stats: CorpusStats, search: ActiveSearch) -> Floats:
-    """The cosines of those in the sample that the filters leave; of all of them if that leaves too few."""
+    """The cosines of the memories in the sample that the filters leave; of the whole sample if these are too few."""
     if search.vector is None:
         return np.zeros(0, dtype=np.float32)
     known, vectors = stats.sample.column("has_vector"), stats.sample.vectors

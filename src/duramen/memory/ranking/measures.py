@@ -1,7 +1,7 @@
-"""What scores are measured against: counts, means and deviations over everything that is searched.
+"""Measures: counts, means and deviations over everything that is searched. They make scores comparable.
 
-`rank` computes them from its indexes if these hold everything. If it ranks candidates only, their source provides the
-measures of everything they were chosen from. Otherwise a good candidate would look average among good candidates.
+`rank` computes them from its indexes if these hold everything. If it ranks only candidates, their source provides the
+measures of the whole corpus. Without them, a good candidate would look average among other good candidates.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MANY = 100_000
 
 
 class Corpus(NamedTuple):
-    """Collection statistics for BM25: how many texts there are, their mean length, and how many of them have each term of
-    the question, in its order."""
+    """Corpus statistics for BM25: the number of texts, their mean length, and how many texts have each term of the
+    question, in the order of the question."""
 
     count: int  # type: ignore[assignment]  # of texts, not the method of tuples
     mean_length: float
@@ -53,26 +53,27 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Statistics of everything that is searched. Spreads are over what the filters leave, the rest is over all memories of
-    the indexes."""
+    """Statistics of everything that is searched. Spreads are over the memories that the filters leave. The others are
+    over all memories of the indexes."""
 
     own: Corpus
-    """Memories."""
+    """Statistics of memories."""
     near: Corpus
-    """Memories, each read with the one before and after it in its session; the same where there are no sessions."""
+    """Statistics of memories, each read together with the one before and after it in its session. Equal to `own` if
+    there are no sessions."""
     words: Spread
-    """Of BM25 over memories."""
+    """The spread of BM25 over memories."""
     near_words: Spread
-    """Of BM25 over memories with their neighbours."""
+    """The spread of BM25 over memories with their neighbours."""
     meaning: Spread
-    """Of the cosines of those that have a vector."""
+    """The spread of the cosines of memories that have a vector."""
     session_meaning: Spread
-    """Of the highest cosine in the session of each memory that is in one."""
+    """The spread of the highest cosine in a memory's session, over memories that are in a session."""
     substance: float
-    """The mean of the turns' `substance`."""
+    """The mean `substance` of the turns."""
     speakers: Mapping[str, float]
-    """The share of memories of each speaker."""
+    """Each speaker's share of the memories."""
     session_words: Sequence[Floats]
-    """For each index that is ranked, by session: BM25 of the session's words among all sessions."""
+    """For each ranked index and each session: BM25 of the session's words among all sessions."""
     session_best: Sequence[Floats]
-    """Likewise: the highest cosine in the session."""
+    """For each ranked index and each session: the highest cosine in the session."""

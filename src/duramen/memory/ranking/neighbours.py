@@ -1,8 +1,8 @@
-"""What memories state about a name: relations, and names that are mentioned together with it.
+"""Finds what memories state about a name: relations, and names that are mentioned together with it.
 
-Relations are given with a memory, or read from its text. There is no separate graph: the memories that have the words of
-the name are found in the indexes and read from the store. So the answer is right after every change, and a forgotten
-memory relates to nothing.
+Relations are given with a memory, or read from its text. There is no separate graph: the memories that contain the name
+are found in the indexes and read from the store. So the result is always current, and a forgotten memory has no
+relations.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from ..index.index_entry import READ_UPTO
 from .search import Search
 
 WITH = "with"
-"""The relation of names that are mentioned together, where none is stated."""
+"""The relation of names that are mentioned together, if no other relation is stated."""
 _PAGE = 100
 _MOST = 2_000
-"""How many memories are read for a name, newest first: it may be a common word."""
+"""How many memories are read for a name at most, newest first. A name may be a common word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Something that a memory states, such as "Ada", "lives in", "Paris"; or ``"with"``: it mentions both. `memory` is
-    its source; `dates` are the days that it names, each as first and last."""
+    """A relation that a memory states, such as "Ada", "lives in", "Paris". The relation ``"with"`` means that the
+    memory mentions both names. `memory` is the source. `dates` are the days that it names, each as first and last
+    day."""
 
     subject: str
     relation: str
@@ -37,7 +38,7 @@ class Relation:
 
 
 async def neighbours(search: Search, name: str, audiences: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
-    """What relates to a name, newest first, each relation once with its newest source."""
+    """The relations of a name, newest first, each once with its newest source."""
     found: dict[tuple[str, str, str], Relation] = {}
     numbers = await search.mentioning(name, audiences) if terms(name) else []
     for start in range(0, min(len(numbers), _MOST), _PAGE):
@@ -50,7 +51,7 @@ async def neighbours(search: Search, name: str, audiences: tuple[bytes, ...] | N
 
 
 def related(memory: Memory, name: str) -> Iterator[Relation]:
-    """What one memory says of a name."""
+    """The relations of a name in one memory."""
     text = f"{memory.title}.\n{memory.content}" if memory.title else memory.content
     about = entities(text[:READ_UPTO], memory.valid_from.date(), memory.speaker)
     dates = tuple((span.start, span.end) for span in about.dates)
@@ -69,6 +70,6 @@ def related(memory: Memory, name: str) -> Iterator[Relation]:
 
 
 def _is(text: str, wanted: Sequence[str]) -> bool:
-    """Whether the words of a name follow each other in a text."""
+    """Whether a text contains the words of a name, one after the other."""
     words, size = terms(text), len(wanted)
     return any(words[at : at + size] == list(wanted) for at in range(len(words) - size + 1))

@@ -1,11 +1,11 @@
-"""The ranking of recall: parts of a score, their weights and how they are fused. Pure: no store, no clock.
+"""Ranks memories for a question. Pure functions: no store, no clock.
 
-A part is one reason why a memory may answer a question: its words, its meaning, what stands next to it, who said it,
-when. Words and meaning are standardised over what is searched (mean 0, deviation 1), so that they can be weighed against
-each other; ranks would lose how far apart scores are. The score is the sum of its parts, and every part is kept, so that
-a score can be explained.
+A part of a score is one reason why a memory may answer the question: its words, its meaning, its neighbours, who said
+it, when. Words and meaning are standardised over everything that is searched (mean 0, deviation 1), so that they can be
+weighted against each other. Ranks are not used, because they lose the distance between scores. A score is the sum of
+its parts. All parts are returned, so that a score can be explained.
 
-A part that does not apply to a memory is 0: a fact has no neighbours, and a store without an embedder has no meaning.
+A part that does not apply to a memory is 0: a fact has no neighbours, and without an embedder there is no meaning.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Question:
 
 
 class Ranked:
-    """Scores over several indexes in sequence, and the parts that add up to them."""
+    """The scores of the memories of several indexes, in sequence, and the parts that add up to them."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class Ranked:
         measures: Measures | None = None,
     ) -> None:
         self.measures = measures
-        """What the scores were measured against; None where nothing was searched."""
+        """What the scores were measured against; None if nothing was searched."""
         self._audiences, self._chosen, self.parts = audiences, chosen, parts
         self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
         """From 0 to 1: how close the meaning is, or how many of the question's words a memory has."""
         self._starts = list(accumulate((audience.size for audience in audiences), initial=0))
         self.scores: Floats = np.zeros(len(chosen), dtype=np.float32)
         for values in parts.values():
-            if values.strides != (0,):  # 0 for all
+            if values.strides != (0,):  # else it is `nothing()`: 0 for all
                 self.scores += values
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
-        """The best scores with at least that likeness, highest first; of equal scores the newer memory, in every
-        store."""
+        """The indexes of the best scores with a likeness of at least `least`, highest score first. Of equal scores, the
+        newer memory is first. The order is the same in every store."""
         places = np.nonzero(self._chosen & (self.likeness >= least) if least else self._chosen)[0]
         if len(places) > limit:
             lowest = np.partition(self.scores[places], len(places) - limit)[len(places) - limit]
@@ -92,7 +92,7 @@ class Ranked:
         return ordered[:limit]
 
     def _order(self, index: int) -> tuple[float, int, int]:
-        # By number at last: ids are hashes under a salt, which order the same things differently in every store.
+        # The last criterion is the number, not the id: ids are salted hashes and sort differently in every store.
         audience, place = self.place(index)
         return (-round(float(self.scores[index]), 5), -int(audience.column("begins")[place]), -self.number(index))
 
@@ -107,7 +107,7 @@ class Ranked:
         return int(audience.column("number")[place])
 
     def spread(self, order: Sequence[int], limit: int, diversity: float) -> list[int]:
-        """A diverse selection of the best: each is compared with those selected before it."""
+        """A diverse selection from the best scores. A memory that is similar to one selected before it loses score."""
         if not order:
             return []
         left, taken = list(order), [order[0]]
@@ -122,7 +122,7 @@ class Ranked:
         return taken
 
     def explain(self, index: int) -> dict[str, float]:
-        """Every part of one score that is not 0, the largest first."""
+        """The parts of one score that are not 0, largest absolute value first."""
         parts = {name: float(values[index]) for name, values in self.parts.items() if values[index]}
         return dict(sorted(parts.items(), key=lambda item: -abs(item[1])))
 
@@ -136,14 +136,16 @@ def rank(
     measures: Measures | None = None,
     cosines: tuple[Floats, Spread | None] | None = None,
 ) -> Ranked:
-    """Score every chosen memory of the indexes for the question; `vector` is the question's, of length 1. Without
-    `measures` the indexes hold everything that is searched. With them, they hold candidates and their neighbours, and
-    `chosen` marks the candidates. `cosines` replace those of the vectors, over all indexes, with their spread if it is
-    known from elsewhere."""
+    """Score every chosen memory of the indexes for the question. `vector` is the question's vector, of length 1.
+
+    Without `measures`, the indexes hold everything that is searched. With them, the indexes hold candidates and their
+    neighbours, and `chosen` marks the candidates. `cosines`, over all indexes, replace the cosines of the vectors.
+    Their spread is given if it is already known.
+    """
     searched = _Searched(audiences, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(audiences, searched.chosen, {})
-    is_rough = cosines is not None and cosines[1] is not None  # a first pass needs the order, not the likeness
+    is_rough = cosines is not None and cosines[1] is not None  # a first pass needs only the order, not the likeness
     words = word_scores(audiences, question.terms, measures, coverage=not is_rough)
     own = searched.standardised("words", np.concatenate(words.own))
     near = own
@@ -156,7 +158,7 @@ def rank(
     if cosines is not None:
         known = searched.column("has_vector")
         relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
-        # A memory without a vector must not fall behind: its words count as its meaning.
+        # A memory without a vector must not be at a disadvantage: its words also count as its meaning.
         if not known.all():
             relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
         if likeness is not None:
@@ -172,12 +174,12 @@ def rank(
 
 
 class _Searched:
-    """The indexes in sequence, which of their memories are ranked, and what those are measured against."""
+    """The indexes in sequence, which of their memories are ranked, and the measures for these."""
 
     def __init__(self, audiences: Sequence[AudienceIndex], chosen: Chosen, measures: Measures | None) -> None:
         self.audiences, self.chosen, self.measures = audiences, chosen, measures
         self.inside: Chosen | None = None
-        """Which memories are in a session; None if none is."""
+        """Which memories are in a session; None if no index has sessions."""
         if any(audience.sessions.names for audience in audiences):
             self.inside = self.column("session") >= 0
         self._spreads: dict[str, Spread] = {}
@@ -197,7 +199,7 @@ class _Searched:
         return zip(self.audiences, self.starts[:-1].tolist(), strict=True)
 
     def places(self, name: str) -> NDArray[np.int64]:
-        """A column of places, as places in the sequence of all indexes; negative where there is none."""
+        """A column of places, converted to places in the sequence of all indexes; -1 where there is none."""
         moved = [
             np.where(column >= 0, column + start, -1)
             for column, start in zip(
@@ -213,7 +215,8 @@ class _Searched:
     def standardised(
         self, part: str, values: Floats, known: Chosen | None = None, spread: Spread | None = None
     ) -> Floats:
-        """Standard scores over what is searched and known; 0 elsewhere, and if all values are the same."""
+        """Standard scores over the memories that are searched and `known`; 0 for others, and if all values are
+        equal."""
         if self.measures is not None:
             spread = getattr(self.measures, part)
         elif spread is None:
@@ -225,7 +228,7 @@ class _Searched:
         return scores if known is None or known.all() else np.where(known, scores, np.float32(0))
 
     def substance(self) -> float:
-        """The mean of the turns' substance."""
+        """The mean substance of the turns."""
         if self._substance is None:
             self._substance = 0.0
             if self.measures is not None:
@@ -235,7 +238,7 @@ class _Searched:
         return self._substance
 
     def shares(self) -> Mapping[str, float]:
-        """The share of memories of each speaker."""
+        """Each speaker's share of the memories."""
         if self._shares is None:
             self._shares = speaker_shares(self.audiences) if self.measures is None else self.measures.speakers
         return self._shares
@@ -272,12 +275,12 @@ def _neighbour_parts(relevance: Mapping[str, Floats], searched: _Searched, weigh
 
 
 class _Sessions:
-    """What the sessions add to scores: how well each matches as a whole."""
+    """The parts of scores that come from sessions: how well each session matches as a whole."""
 
     def __init__(self, word_scores: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
         self._word_scores, self._searched = word_scores, searched
         self.best: Sequence[Floats] = ()
-        """The highest cosine of each session, index by index."""
+        """The highest cosine of each session, for each index."""
         if searched.measures is not None:
             self.best = searched.measures.session_best
         elif cosines is not None:
@@ -328,7 +331,7 @@ def _memory_parts(question: Question, searched: _Searched, weights: Weights) -> 
 
 def _access_part(searched: _Searched, weights: Weights) -> Floats:
     recalled = searched.column("recalled")
-    often = np.nonzero(recalled != 0)[0]  # much faster than to look for what is not 0 among floats
+    often = np.nonzero(recalled != 0)[0]  # much faster than `nonzero` on floats
     if not len(often):
         return searched.nothing()
     access = np.zeros(len(recalled), dtype=np.float32)
@@ -337,7 +340,8 @@ def _access_part(searched: _Searched, weights: Weights) -> Floats:
 
 
 def _speaker_part(question: Question, searched: _Searched, weights: Weights) -> Floats:
-    """The part for memories of a speaker whom the question is about; less if they said only a small share."""
+    """The part for memories of a speaker that the question is about. It is smaller for a speaker with a small share of
+    the memories."""
     about = {name: share for name, share in searched.shares().items() if is_about(question.text, name)}
     weight = {name: weights.speaker * min(1.0, 2 * share) for name, share in about.items()}
     if not weight:
@@ -351,7 +355,7 @@ def _speaker_part(question: Question, searched: _Searched, weights: Weights) -> 
 
 
 def speaker_shares(audiences: Sequence[AudienceIndex]) -> dict[str, float]:
-    """The share of the memories in some indexes of each speaker."""
+    """Each speaker's share of the memories in these indexes."""
     said: dict[str, int] = {}
     for audience in audiences:
         if not audience.speakers.names:
@@ -373,7 +377,7 @@ def _time_part(question: Question, searched: _Searched, weights: Weights) -> Flo
 
 
 def nearness(asked: Sequence[Span], audience: AudienceIndex) -> Floats:
-    """For each place of an index, the `closeness` of its dates to those asked for."""
+    """For each place of an index, the highest `closeness` of its dates to the dates asked for."""
     day, counts = audience.column("day").astype(np.int64), audience.column("date_count").astype(np.int64)
     owners = np.repeat(np.arange(audience.size), counts)
     within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)

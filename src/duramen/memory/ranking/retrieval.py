@@ -1,9 +1,9 @@
-"""Candidates from a store that can search by itself, for corpora that are too large to rank whole.
+"""Takes candidates from a store that can search by itself, for a corpus that is too large to rank whole.
 
-The store finds the memories with the nearest codes and those with the rarest words of the question; it applies every
-filter. It searches by words while the question is embedded, and by vector as soon as the vector exists. The candidates
-are compared again by their full vectors. The best of both, and the episodes next to them, are read and ranked as usual.
-Statistics of the whole corpus are estimated from a random sample.
+The store finds the memories with the nearest codes and those with the rarest words of the question. It applies every
+filter. It searches by words while the question is embedded, and by vector as soon as there is one. The candidates are
+then compared by their full vectors. The best by words and by vector, and the episodes next to them, are read and
+ranked. Statistics of the whole corpus are estimated from a random sample.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _CACHE_SIZE = 256
 _STALE_SHARE = 0.25
 """The share of the corpus that may change before a new sample is taken."""
 _SCAN_SIZE = 60_000
-"""Above this many memories only an index finds the nearest vectors."""
+"""Above this many memories, only an index can find the nearest vectors fast enough."""
 _VECTOR_LIMIT, _LARGE_VECTOR_LIMIT = 300, 800
-"""How many candidates to take by code: from a scan, and from an index. Codes are too coarse for fewer."""
+"""How many candidates to take by code, from a scan and from an index. With fewer, coarse codes would miss good ones."""
 _SCAN_LIMIT = 1_500
-"""How many memories are scored by words: a common word must not rank every memory that has it."""
+"""How many memories the store scores by words at most, so that a common word does not slow it down."""
 _UNINDEXED_LIMIT = 200
-"""How many memories without a vector are candidates, whatever their text."""
+"""How many memories without a vector become candidates, whatever their text."""
 _MAX_TERMS = 24
 _NOTHING = RetrievalResult([], [], [], {})
 Values = tuple[tuple[str, tuple[str, ...]], ...]
-"""Metadata to match: each name with all JSON forms that equal the value."""
+"""Metadata to match: each name with all JSON forms of values that are equal in Python (1 and true)."""
 
 
 class Retrieval:
-    """Candidates that the store finds."""
+    """A source of candidates: the store's own search."""
 
     def __init__(
         self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder, retriever: Retriever
@@ -59,7 +59,7 @@ class Retrieval:
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Drop the cached statistics: a subject was erased."""
+        """Drop the cached statistics, because a subject was erased or the vectors changed."""
         with self._lock:
             self._cached.clear()
 
@@ -71,7 +71,7 @@ class Retrieval:
         return StoreSearch(self, search, values)
 
     async def candidates(self, search: ActiveSearch) -> Selection | None:
-        """Candidates that match every filter; None if everything can be ranked, or the store cannot search it."""
+        """Candidates that match every filter; None if the corpus is small, or the store cannot run this search."""
         store_search = search.prefetch if isinstance(search.prefetch, StoreSearch) else self.prefetch(search)
         found = None if store_search is None else await store_search.found(search)
         if found is None:
@@ -80,14 +80,14 @@ class Retrieval:
         chosen = self._choose(search, by_vector, by_words)
         changes = _joined(read, await self.with_adjacent(search.generation, chosen - early))
         audiences = await self._audiences(changes, chosen, search.generation)
-        # The neighbours of a candidate are candidates, too: an answer rarely repeats the words of its question.
+        # The neighbours of a candidate are also candidates: an answer rarely repeats the words of its question.
         masks = [filter_mask(audience, search.request, search.now) for audience in audiences]
         counted = _document_counts(by_words, word_query, stats.filtered_share(search))
         frequencies = document_frequencies(stats, search.question.terms, counted, audiences)
         return Selection(audiences, masks, estimate_measures(stats, search, frequencies, audiences))
 
     async def retrieve(self, query: RetrievalQuery) -> RetrievalResult | None:
-        """What the store finds in this workspace."""
+        """The store's result in this workspace; None if it cannot search."""
         return await self._retriever.retrieve(self._journal.workspace, query)
 
     async def with_adjacent(self, generation: int, numbers: set[int]) -> list[Change]:
@@ -95,12 +95,12 @@ class Retrieval:
         return await self._retriever.with_adjacent(self._journal.workspace, generation, sorted(numbers))
 
     async def change_count(self, audiences: Sequence[bytes] | None) -> int:
-        """How often the searched audiences changed."""
+        """The sum of the change counts of the searched audiences."""
         return sum((await self._journal.store.audience_changes(self._journal.workspace, audiences)).values())
 
     def estimated_size(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
-        """About how many memories are searched, if that is known without a query; None if it is not, or if the store
-        could not search them last time."""
+        """The approximate number of memories that are searched; None if it is not known without a query, or if the
+        store could not search them last time."""
         with self._lock:
             known = self._cached.get(_cache_key(audiences, generation))
         if known is not None:
@@ -110,7 +110,7 @@ class Retrieval:
     async def corpus_stats(
         self, audiences: Sequence[bytes] | None, generation: int, changes: int
     ) -> CorpusStats | None:
-        """Statistics of a corpus that changed so often; None if it is small, or the store cannot search it."""
+        """Statistics of a corpus with this change count; None if it is small, or the store cannot search it."""
         if changes <= self.exact_limit:
             return None
         key = _cache_key(audiences, generation)
@@ -155,7 +155,7 @@ class Retrieval:
         return dict(zip([numbers[place] for place in at], (vectors @ search.vector).tolist(), strict=True))
 
     async def _audiences(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[AudienceIndex]:
-        """What was read, as indexes made for this search."""
+        """Temporary indexes of the memories that were read, one for each audience."""
         sound = [change for change in _split_sessions(changes, chosen) if change.row.intact]
         entries = await self._codec.open_entries(sound, self._embedder.dims, generation)
         unread = [change for change in changes if change.row.intact and change.row.number not in entries]
@@ -192,9 +192,9 @@ def _joined(some: Sequence[Change], others: Sequence[Change]) -> list[Change]:
 
 
 def _split_sessions(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
-    """The changes, with a session name of its own for each run of adjacent episodes (see `real_session`). Two episodes in
-    a row are adjacent if one of them was chosen, because its neighbours were read. Otherwise there are others between
-    them."""
+    """The changes, with a separate session name for each run of adjacent episodes (see `real_session`). Two consecutive
+    episodes are adjacent if one of them was chosen, because its neighbours were read. Otherwise there may be others
+    between them."""
     found: list[Change] = []
     last: MemoryRow | None = None
     run = 0
@@ -211,8 +211,8 @@ def _split_sessions(changes: Sequence[Change], chosen: set[int]) -> list[Change]
 
 
 class StoreFindings(NamedTuple):
-    """What the store found, and the statistics and the word query it was found with. `early` are the numbers whose
-    neighbours were read during the search, and `read` is what was read."""
+    """The results of the store, with the statistics and the word query that they are based on. `early` are the numbers
+    of memories that were read with their neighbours during the search, and `read` is what was read."""
 
     stats: CorpusStats
     word_query: RetrievalQuery
@@ -223,7 +223,7 @@ class StoreFindings(NamedTuple):
 
 
 class StoreSearch:
-    """A running search in the store: statistics and words while the question is embedded, vectors as soon as it is.
+    """A running search in the store: by words while the question is embedded, and by vector as soon as there is one.
     Neither waits for the other."""
 
     def __init__(self, retrieval: Retrieval, search: ActiveSearch, values: Values) -> None:
@@ -237,7 +237,7 @@ class StoreSearch:
         self._early, self._read = set[int](), list[Change]()
 
     async def during_embedding(self) -> None:
-        """Read the statistics and search by words; then read the best of those while the search by vector runs."""
+        """Read the statistics and search by words. Then read the best results while the search by vector runs."""
         await self._search_words()
         if self._by_words is not None and self._by_vector is None:
             self._early = {one.number for one in self._by_words.by_words[: _candidate_limit(self._search)]}
@@ -255,7 +255,7 @@ class StoreSearch:
             self._by_words = await retrieval.retrieve(self._word_query)
 
     def after_embedding(self, vector: Vector) -> None:
-        """Search by vector, on a connection of its own, if the corpus is known to be large enough."""
+        """Search by vector on a separate connection, if the corpus is known to be large enough."""
         if self._size is not None:
             self._by_vector = drive(self._search_vector(self._size, vector))
 
@@ -265,7 +265,8 @@ class StoreSearch:
         return await self._retrieval.retrieve(query._replace(code=code_of(vector), vector_limit=min(limit, 5_000)))
 
     async def found(self, search: ActiveSearch) -> StoreFindings | None:
-        """Everything that was found; None if the store cannot search. `search` has the question's vector, if it gets one."""
+        """Everything that was found; None if the corpus is small or the store cannot search it. `search` has the
+        question's vector, if there is an embedder."""
         if not self._has_started:
             await self._search_words()
         if self._stats is None or self._word_query is None or self._by_words is None:
@@ -279,7 +280,7 @@ class StoreSearch:
 
 
 def _filters(search: ActiveSearch, size: int, values: Values) -> RetrievalQuery:
-    """A query with the filters of a search, without words and vector."""
+    """A query with the filters of a search, still without words and vector."""
     request = search.request
     return RetrievalQuery(
         generation=search.generation,
@@ -312,9 +313,11 @@ def _word_query(query: RetrievalQuery, stats: CorpusStats, terms: tuple[int, ...
 
 
 def _lookup_terms(stats: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """Which terms to look up, and whether a memory must have all of them. These are the rarest terms, as long as few
-    enough memories have one of them. If even the rarest is too common, a memory must have it together with others: such
-    memories are the best by words anyway."""
+    """Which terms to look up (by place), and whether a memory must have all of them.
+
+    These are the rarest terms, as many as keep the expected number of memories within `_SCAN_LIMIT`. If even the rarest
+    term is too common, a memory must have several terms together. Such memories have the best word scores anyway.
+    """
     order = sorted(range(len(terms)), key=lambda place: stats.share(terms[place]))
     taken: list[int] = []
     expected = 0.0
@@ -336,8 +339,8 @@ def _lookup_terms(stats: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, 
 
 
 def _document_counts(found: RetrievalResult, query: RetrievalQuery, share: float) -> dict[int, int]:
-    """How many memories have each term that was looked up, by its place. `share` is the part that the filters left.
-    Empty if not all of them were scored."""
+    """How many memories have each term that was looked up, by the term's place. `share` is the share of memories that
+    the filters leave. Empty if the store did not score all memories."""
     if query.require_all or sum(found.mask_counts.values()) >= query.scan_limit:
         return {}
     having = {
@@ -348,7 +351,7 @@ def _document_counts(found: RetrievalResult, query: RetrievalQuery, share: float
 
 
 def _json_values(metadata: Mapping[str, Any] | None) -> Values | None:
-    """Metadata to match, each value in all JSON forms that equal it; None if one has no such form."""
+    """Metadata to match, each value with all JSON forms of equal values; None if a value has no JSON form."""
     found: list[tuple[str, tuple[str, ...]]] = []
     for name, value in (metadata or {}).items():
         form = json_form(value)

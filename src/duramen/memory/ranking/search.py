@@ -1,5 +1,8 @@
-"""Search the memories of a workspace: audiences kept in memory and brought up to date by what changed, ranked, and the
-best of them read again from the store, so that nothing is given that was forgotten meanwhile."""
+"""Searches the memories of a workspace.
+
+It ranks the indexes in memory, or candidates from the store. It reads the best memories from the store again before it
+returns them, so that it never returns a forgotten memory.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from ..index.workspace_embedder import WorkspaceEmbedder
 from .rank import Question, Ranked, rank
 from .selection import ActiveSearch, CandidateSource, SearchRequest, Selection, filter_mask
 
-_NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
+_NO_VECTORS = "meaning: there is no embedder, or it has made no vectors yet"
 
 
 class Search:
-    """Finds memories. It decides what is ranked, and where candidates come from."""
+    """Finds memories. Decides what is ranked, and which source chooses the candidates."""
 
     def __init__(
         self,
@@ -46,13 +49,14 @@ class Search:
         self._sources = sources
 
     def clear(self) -> None:
-        """Drop everything cached: a subject was erased, or the vectors changed."""
+        """Drop all caches, because a subject was erased or the vectors changed."""
         for source in self._sources:
             source.clear()
         self.index_cache.clear()
 
     async def find(self, request: SearchRequest) -> Recalled:
-        """The best memories for a request. Without an embedder it searches by words. Raises `EmbedderMismatch`."""
+        """The best memories for a request. If the embedder is missing or fails, it searches by words only, and
+        `missing` says so. Raises `EmbedderMismatch`."""
         now = self._journal.clock.now()
         missing: tuple[str, ...] = (_NO_VECTORS,)
         question = Question.parse(request.query, day_of(now if request.at is None else request.at))
@@ -115,7 +119,7 @@ class Search:
         return [number for _, number in sorted(found, reverse=True)]
 
     async def read(self, numbers: Sequence[int]) -> list[Memory]:
-        """Memories by their numbers, in that order; those no longer current are left out."""
+        """Memories by their numbers, in that order. Those that are no longer current are left out."""
         query = MemoryQuery(numbers=tuple(numbers), limit=len(numbers) or 1)
         rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
         at = {number: place for place, number in enumerate(numbers)}
@@ -124,8 +128,7 @@ class Search:
     # -- ranking
 
     async def _rank_best(self, search: ActiveSearch) -> Ranked:
-        """Choose what is ranked, and rank it: the candidates of a source if there are many memories, otherwise
-        everything in the audiences."""
+        """Rank the candidates of a source, or everything in the audiences if no source has candidates."""
         request, generation = search.request, search.generation
         if request.at is not None:
             selection = Selection(await self.index_cache.as_of(request.audiences, request.at, generation))
@@ -136,7 +139,7 @@ class Search:
         return await run_blocking(lambda: self._rank(search, selection))
 
     async def _candidates(self, search: ActiveSearch) -> Selection | None:
-        """The candidates of the first source that has any; None if everything is ranked."""
+        """The candidates of the first source that has any; None if everything must be ranked."""
         for source in self._sources:
             selection = await source.candidates(search)
             if selection is not None:
@@ -151,7 +154,7 @@ class Search:
             return rank(search.question, audiences, chosen, search.vector, search.request.weights, measures, cosines)
 
     async def _read(self, ranked: Ranked, request: SearchRequest) -> list[tuple[MemoryRow, Hit]]:
-        """The best memories, read from the store. One that was removed meanwhile makes room for the next."""
+        """The best memories, read from the store. If one was removed meanwhile, the next best takes its place."""
         with self._lock:
             order = ranked.best(request.limit * 5 if request.diversity else request.limit + 5, request.threshold)
             if request.diversity:
@@ -170,7 +173,7 @@ class Search:
         return hits
 
     async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, tuple[MemoryRow, Memory]]:
-        """Memories by number; forgotten and erased ones are left out."""
+        """Memories by number. Forgotten and erased ones are left out."""
         query = MemoryQuery(numbers=tuple(numbers), history=history, limit=len(numbers))
         rows = await self._journal.store.memories(self._journal.workspace, query)
         read = {(one.id, one.source): one for one in await self._texts.memories(rows)}

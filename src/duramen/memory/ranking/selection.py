@@ -47,24 +47,25 @@ class ActiveSearch(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What is ranked.
+    """What to rank.
 
-    Without `chosen` and `measures`: everything in the indexes that the filters leave. With them, the indexes are made for
-    this search and hold candidates and their neighbours; `chosen` marks the candidates, and `measures` are the statistics
-    of everything that is searched."""
+    Without `chosen` and `measures`: everything in the indexes that the filters leave. With them, the indexes are made
+    for this search and hold candidates and their neighbours. `chosen` marks the candidates. `measures` are the
+    statistics of everything that is searched."""
 
     audiences: Sequence[AudienceIndex]
     chosen: Sequence[Chosen] | None = None
     measures: Measures | None = None
     cosines: tuple[Floats, Spread | None] | None = None
-    """Cosines to use in place of those of the indexes' vectors, as `rank` takes them."""
+    """Cosines to use instead of those of the indexes' vectors (see `rank`)."""
 
 
 class CandidateSource(Protocol):
-    """Chooses candidates where there are too many memories to rank them all."""
+    """Chooses candidates if there are too many memories to rank them all."""
 
     async def candidates(self, search: ActiveSearch) -> Selection | None:
-        """Candidates that match every filter; None if everything can be ranked, or another source must be asked."""
+        """Candidates that match every filter; None if this source cannot choose any: the next source is asked, and
+        after the last one everything is ranked."""
         ...
 
     def prefetch(self, search: ActiveSearch) -> Prefetch | None:
@@ -72,7 +73,7 @@ class CandidateSource(Protocol):
         ...
 
     def clear(self) -> None:
-        """Drop everything cached: a subject was erased, or the vectors changed."""
+        """Drop all caches, because a subject was erased or the vectors changed."""
         ...
 
 
@@ -81,7 +82,7 @@ def filter_mask(audience: AudienceIndex, request: SearchRequest, now: int) -> Ch
     at = now if request.at is None else request.at
     begins, ends = audience.column("begins"), audience.column("ends")
     chosen = audience.column("alive") & (audience.column("expires") > at)
-    # What no longer holds, or not yet, is no answer. What happened is.
+    # A memory that does not hold at this time is not an answer. An episode always is.
     chosen &= (audience.column("kind") == audience.kinds.find(EPISODE)) | (
         (ends > at) & (audience.column("opens") <= at)
     )

@@ -1,4 +1,4 @@
-"""What each part of a score counts."""
+"""The weights of the parts of a score."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each part counts. Round on purpose; measured by bench/recall.py.
+    """The weight of each part. The values are rounded on purpose and measured by bench/recall.py.
 
-    Words and meaning are in standard deviations of what is searched; the others are in the unit that their comment names.
+    Words and meaning are in standard deviations over everything that is searched. The comment of each other weight
+    names its unit.
     """
 
     words: float = 0.2
     """The memory's own words (BM25)."""
     near_words: float = 0.2
-    """Words of the memory and of the one before and after it, read as one text: an answer rarely repeats them."""
+    """The words of the memory and of the ones before and after it, as one text, because an answer rarely repeats the
+    words of its question."""
     meaning: float = 0.6
-    """Cosine of the vectors."""
+    """The cosine of the vectors."""
     neighbours: float = 0.3
-    """Of the mean relevance (the three above) of the memories before and after."""
+    """The mean relevance (the sum of the three parts above) of the memories before and after it."""
     answer: float = 0.4
-    """Of the relevance of the one before, where that is another speaker's question: this is its answer."""
+    """The relevance of the memory before it, if that is a question of another speaker: this memory is the answer."""
     session_words: float = 0.2
-    """BM25 of the whole session among the sessions, not standardised: no session matching must count nothing."""
+    """BM25 of the whole session among all sessions. Not standardised, so that it is 0 if no session matches."""
     session_meaning: float = 0.2
-    """The session's best vector, standardised."""
+    """The highest cosine in the session, standardised."""
     speaker: float = 2.0
-    """Said by the person asked about, times twice that person's share of the audience, at most 1: two
-    people speak of themselves; in a crowd, others speak of them."""
+    """1 if the person asked about said it, times twice this person's share of the memories (at most 1). Of two
+    speakers, each mostly talks about themselves. In a large group, others talk about them."""
     substance: float = 0.6
-    """For each natural logarithm of a turn's different words that carry meaning above the mean of the turns: talk has
-    filler, and "Thanks!" answers nothing. Facts are never filler: 0."""
+    """The logarithm of the number of different meaningful words in a turn, above the mean of all turns. A turn such as
+    "Thanks!" answers nothing. For facts it is 0."""
     time: float = 2.0
-    """Nearness (0 to 1) of the memory's times to those that the question names."""
+    """How close (0 to 1) the memory's dates are to those that the question names."""
     dated: float = 1.0
-    """The question asks for a time and the text names one."""
+    """1 if the question asks for a time and the text names one."""
     importance: float = 0.5
-    """For each point of importance above or below the middle (0.5)."""
+    """The importance above or below the middle (0.5)."""
     recency: float = 0.05
-    """Newness (1 now, half after `half_life_days`): decides between equals, so it is small."""
+    """1 for a new memory, half after `half_life_days`. It decides between equal scores, so its weight is small."""
     access: float = 0.05
-    """For each natural logarithm of the times that it was recalled."""
+    """The logarithm of 1 plus the number of recalls."""
     half_life_days: float = 90.0
 
 

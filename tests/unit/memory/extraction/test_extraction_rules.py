@@ -81,19 +81,19 @@ def one(said: str, *calls: ToolCall, assistant: str = "I see.") -> list[Finding]
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("Our refund window is 30 days, I think.", "a wish of the user's, which is proposed to them"),
+        ("Our refund window is 30 days, I think.", "a wish of the user, which is proposed to them"),
         ("Our refund window is probably 30 days.", "hedged"),
         ("Is our refund window 30 days?", "a question"),
         ("Suppose our refund window is 30 days.", "hypothetical"),
         ("This week our refund window is 30 days.", "holds only now"),
-        ("The database on db-7 is down.", "a failure that passes"),
-        ("Our refund window was 30 days.", "told of the past"),
+        ("The database on db-7 is down.", "a temporary failure"),
+        ("Our refund window was 30 days.", "about the past"),
         ("The door code of the depot is 4711.", "a secret"),
         ("The tracking number is PK88310027745.", "a value of this run"),
-        ("Our refund window is 30 days lol.", "not meant"),
+        ("Our refund window is 30 days lol.", "not serious"),
         ("Set our refund window to 30 days and it is done.", "a request"),
         ("It is 30 days for refunds.", "a fragment"),
-        ("Our refund window is 30 days. No wait, forget that.", "taken back in the same breath"),
+        ("Our refund window is 30 days. No wait, forget that.", "retracted in the same message"),
     ],
 )
 def test_what_is_not_kept_has_a_reason(said: str, reason: str) -> None:

@@ -199,7 +199,7 @@ def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) 
     ("given", "why"),
     [
         ({"content": " "}, "nothing to remember"),
-        ({"content": "x", "kind": "profile"}, "needs its field"),
+        ({"content": "x", "kind": "profile"}, "needs a field"),
         ({"content": "", "kind": "persona"}, "nothing to propose"),
         ({"content": "x", "confidence": 2}, "confidence"),
         ({"content": "x", "evidence": 7}, "evidence"),

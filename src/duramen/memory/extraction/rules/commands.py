@@ -1,4 +1,4 @@
-"""Commands that worked, and are evidently the way to do something here."""
+"""The rule for commands: keeps those that worked and that the conversation shows to be the way to do something."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOLD = re.compile(
     r"|\b(?:finished|failed|was run|has run|printed|returned|reported)\b",
     re.IGNORECASE,
 )
-"""What only says that a command was run."""
+"""Sentences that only report that a command was run."""
 _DOUBT = re.compile(
     r"\b(?:maybe|perhaps|try|might|could|probably|guess|think|not sure|should work|what if|does .* work"
     r"|instead of|don['\u2019]?t (?:use|run)|never (?:use|run)|used to|first\b.*\bthen"
@@ -43,7 +43,8 @@ _RECENT = 5
 
 
 def commands(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
-    """Commands of the last turn: those that are the way to do something, and why others are not kept."""
+    """A finding for each command of the last turn: kept if it is the way to do something, otherwise with the reason why
+    not."""
     last, seen = turns[-1], set[str]()
     for call in last.calls:
         command = call.command
@@ -52,7 +53,7 @@ def commands(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
         seen.add(command)
         outcome = [one.ok for one in last.calls if one.command == command][-1]
         kept, evidence = _evidence(turns, command)
-        reason = _refused(command, outcome) or ("" if kept else "nothing says that this is the way")
+        reason = _refused(command, outcome) or ("" if kept else "nothing shows that this is the way to do it")
         yield Finding(
             not reason,
             PROCEDURE,
@@ -77,9 +78,12 @@ def _refused(command: str, worked: bool) -> str:
 
 
 def _evidence(turns: Sequence[TurnRecord], command: str) -> tuple[str, str]:
-    """Why a command is the way to do something, and where that was said."""
+    """Why a command is the way to do something, and the sentence that shows it; empty if nothing does."""
     last = turns[-1]
-    for text, reason in ((last.user, "the user says that this is the way"), (last.assistant, "the way that worked")):
+    for text, reason in (
+        (last.user, "the user says that this is the way to do it"),
+        (last.assistant, "the assistant says that this worked"),
+    ):
         for sentence in sentences(text):
             plain = strip_lead(sentence)
             if _names(plain, command) and not _TOLD.search(plain) and not _DOUBT.search(plain):
@@ -91,7 +95,7 @@ def _evidence(turns: Sequence[TurnRecord], command: str) -> tuple[str, str]:
 
 
 def _names(sentence: str, command: str) -> bool:
-    """Whether a sentence names a command, or the beginning of it between backticks."""
+    """Whether a sentence names a command, or the start of it between backticks."""
     plain = " ".join(sentence.split())
     if command in plain and len(plain.split()) > len(command.split()) + 2:
         return True

@@ -1,4 +1,4 @@
-"""Blockers: what is denied again and again. One denial says nothing."""
+"""The rule for blockers: finds access that is denied repeatedly. A single denial is not kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class _Denial(NamedTuple):
 
 
 def denials(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
-    """Blockers: what was denied in the last turn and at least once more in the last five turns."""
+    """A finding for each denial of the last turn. It is kept if the same was denied at least once more in the last five
+    turns."""
     recent = turns[-_RECENT:]
     found = [_Denial(turn, call, _places(call)) for turn in recent for call in turn.calls if _is_denied(call)]
     reported: list[_Denial] = []
@@ -51,7 +52,7 @@ def denials(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
         if len(alike) < 2:
             reason = "denied once only"
         elif _granted(recent[-1].calls, one):
-            reason = "it was granted since"
+            reason = "it was granted later"
         line = next((text.strip() for text in one.call.output.splitlines() if _DENIED.search(text)), "denied")
         content = f"{one.call.tool} is denied {_target(alike)}: {line[:200]}"
         why = reason or f"denied {len(alike)} times in the last turns"
@@ -69,13 +70,13 @@ def _same(one: _Denial, other: _Denial) -> bool:
 
 
 def _granted(calls: Sequence[ToolCall], denial: _Denial) -> bool:
-    """Whether the same was allowed afterwards."""
+    """Whether a later call to the same target succeeded."""
     after = calls[calls.index(denial.call) + 1 :]
     return any(call.ok and call.tool == denial.call.tool and _places(call) & denial.places for call in after)
 
 
 def _places(call: ToolCall) -> frozenset[str]:
-    """What a call is about: paths, addresses, names of things."""
+    """The targets of a call: paths, addresses and names in its arguments and output."""
     text = f"{_words(call.arguments)}\n{call.output}"
     found = {one.rstrip(".,:;'\"/") for one in _PLACE.findall(text)} | set(_OBJECT.findall(text))
     return frozenset(one for one in found if len(one) > 3 and not _NOT_PLACES.match(one))

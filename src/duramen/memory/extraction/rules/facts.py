@@ -1,4 +1,4 @@
-"""Facts that a user states plainly: durable, concrete, and clear without context."""
+"""The rule for facts: keeps what a user states plainly, if it is durable, concrete, and clear without context."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .sentences import own_words, sentences, strip_lead
 from .turns import FACT, Finding, TurnRecord
 
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|has|have|runs?|lives?|sits?|stands?|uses?|opens?|closes?|comes?|goes|go|ends?|starts?|begins?"
-    r"|costs?|takes?|allows?|accepts?"
+    r"\b(?:is|are|was|were|has|have|runs?|lives?|sits?|stands?|uses?|opens?|closes?|comes?|goes|go|ends?|starts?"
+    r"|begins?|costs?|takes?|allows?|accepts?"
     r"|ships?|invoices?|bills?|deploys?|sells?|pays?|gets?|needs?|requires?|must|stops?|handles?|belongs?|owns?"
     r"|reports?|expires?|renews?|holds?"
     r"|covers?|applies|apply|leaves?|arrives?|delivers?|serves?|supports?|charges?|offers?|keeps?|stores?|works?"
@@ -43,7 +43,7 @@ _CONCRETE = re.compile(
 )
 _NAMED = re.compile(r"(?<=[\w,='\u2019)] )(?!I\b|I['\u2019])[A-Z\u00c0-\u00de][\w\u00c0-\u024f'\u2019-]+")
 _NAME = re.compile(r"(?<=\w )(?:[A-Z][\w'\u2019-]*)(?: (?:& )?[A-Z][\w'\u2019-]*)+")
-"""A name of several words, any of which may look like something else: Orchard Today, Will Probst."""
+"""A name of several words. One of them alone may match another pattern: Orchard Today, Will Probst."""
 _ROLE = re.compile(
     r"['\u2019]s? [\w -]{3,40}\b(?:is|are)\b|\b(?:by|on|in|at|to|with|from|through|via|under|of|for|called"
     r"|named) (?:the |our )?[A-Z]"
@@ -51,7 +51,7 @@ _ROLE = re.compile(
 )
 _RULE = re.compile(r"\b(?:always|never|rule|policy|must|only|goes?|needs?|requires?)\b", re.IGNORECASE)
 
-WISH, PAST, REQUEST = "a wish of the user's, which is proposed to them", "told of the past", "a request"
+WISH, PAST, REQUEST = "a wish of the user, which is proposed to them", "about the past", "a request"
 _DISQUALIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(pattern, re.IGNORECASE))
     for reason, pattern in (
@@ -92,7 +92,7 @@ _DISQUALIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|for the time being|as of now|due to)\b",
         ),
         (
-            "a failure that passes",
+            "a temporary failure",
             r"\b(?:down|outage|offline|broken|crash\w*|fail\w*|error\w*|bug|timed? out|not (?:working|responding"
             r"|available)|isn['\u2019]?t working|doesn['\u2019]?t (?:work|load)"
             r"|unavailable|slow|overloaded|rate limit\w*|50[0-9]|429|stopped working|hangs?|frozen|red again"
@@ -122,7 +122,7 @@ _DISQUALIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|\b\d{13,}\b|#\d{3,}",
         ),
         (
-            "not meant",
+            "not serious",
             r"\b(?:lol|haha+|hehe|rofl|lmao|just kidding|kidding|jk|joking|oh sure|yeah right|great job|pray"
             r"|as if|of course not|good luck with)\b|\U0001f644|\U0001f602"
             r"|\U0001f923|\U0001f609|;-?\)|/s\b",
@@ -164,22 +164,22 @@ _SUBJECT = re.compile(
     r"|with)\b)(?:[\w'\u2019/-]+ ){1,4}?"
     r"(?:is|are|has|have|goes|go|must|needs?|signs?|runs?|comes?|takes?|belongs?|gets?|costs?|ends?|starts?)\b"
 )
-"""What begins like a request and is a subject: "Build artefacts are stored in …"."""
+"""Sentences that start like a request but with a subject: "Build artefacts are stored in …"."""
 _CONDITION = re.compile(r"(?:if|when|whenever)\b", re.IGNORECASE)
 _SINCE = re.compile(r"\bsince\b", re.IGNORECASE)
 _LONGEST, _SHORTEST, _LEAD_WORDS = 60, 4, 8
 
 
 def facts(turn: TurnRecord) -> Iterator[Finding]:
-    """The facts that a user states, kept or not. Sentences that state nothing are skipped."""
+    """A finding for each fact that a user states, kept or not. Sentences that state nothing are skipped."""
     found = list(sentences(own_words(turn.user)))
     for index, sentence in enumerate(found):
         assessed = [_with_rejection(clause) for clause in _clauses(strip_lead(sentence)) if is_statement(clause)]
         if not assessed or any(one.command and one.command in sentence for one in turn.calls):
-            continue  # how something is done has rules of its own
+            continue  # the rule for commands decides about these
         clause, reason = next((one for one in assessed if not one[1]), assessed[0])
         if not reason and is_retracted(found[index:]):
-            reason = "taken back in the same breath"
+            reason = "retracted in the same message"
         if not reason and suspicions(turn.user):
             reason = "the message looks like instructions to the model"
         kept = clause[0].upper() + clause[1:]
@@ -202,12 +202,12 @@ def _with_rejection(clause: str) -> tuple[str, str]:
 
 
 def is_statement(sentence: str) -> bool:
-    """Whether a sentence states something concrete, worth keeping or not."""
+    """Whether a sentence states something concrete, whether worth keeping or not."""
     return bool(_VERB.search(sentence) and (_CONCRETE.search(sentence) or _NAMED.search(sentence)))
 
 
 def rejection(sentence: str) -> str:
-    """Why a statement is not kept; empty if it may be."""
+    """Why a statement is not kept; empty if it may be kept."""
     words = len(sentence.split())
     if words > _LONGEST:
         return "too long for one fact"
@@ -226,7 +226,7 @@ def rejection(sentence: str) -> str:
 
 
 def disqualifier(sentence: str, passing: Collection[str] = ()) -> str:
-    """The reason in its words why a sentence is not kept; empty if there is none. Reasons in `passing` are ignored."""
+    """Why the words of a sentence rule it out; empty if they do not. Reasons in `passing` are ignored."""
     masked = _NAME.sub("Name", sentence)
     for reason, pattern in _DISQUALIFIERS:
         if reason not in passing and pattern.search(masked):

@@ -1,6 +1,9 @@
-"""Checks what a model found in turns. The model finds more than the rules and is trusted less: a candidate needs the
-user's own words as evidence, may name nothing that the user did not, and is rejected for the same reasons as any other
-sentence. What it says of the user is proposed to them."""
+"""Checks the candidates that a model found in turns.
+
+A model finds more than the rules and is trusted less. A candidate needs the user's own words as evidence, may contain
+only names and numbers that the user said, and is rejected for the same reasons as any other sentence. Candidates about
+the user are proposed to the user.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,14 @@ ABOUT_THE_USER = ("preference", "identity", PROFILE)
 KINDS = (FACT, "reference", PROCEDURE, *ABOUT_THE_USER)
 FIELDS = ("name", *dict.fromkeys(PROFILE_FIELDS.values()))
 MOST = 30
-"""How many candidates of one answer are checked."""
+"""How many candidates of one answer are checked. The others are ignored."""
 _LONGEST, _LONGEST_NAME, _STEPS = 500, 200, 30
 _MIN_CONFIDENCE = 0.5
 _MIN_SAID_SHARE = 0.5
 """The share of a fact's longer words that the user must have said."""
 _ALLOWED_ABOUT_USER = (WISH, REQUEST, PAST)
-"""Reasons that do not reject a sentence about the user, who decides: "Please never write to me on Sundays"."""
+"""Reasons that do not reject a sentence about the user, such as "Please never write to me on Sundays". The user decides
+about these."""
 _WORD = re.compile(r"\w+", re.UNICODE)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _CAPITAL = re.compile(r"\b[A-Z\u00c0-\u00de]\w+")
@@ -39,7 +43,8 @@ _STEM = 5
 
 
 class CheckedCandidate(NamedTuple):
-    """A candidate with the finding about it; `proposed` ones go to the user, others are stored."""
+    """The finding about a candidate. If it is kept and `proposed`, the user decides about it; otherwise it is
+    stored."""
 
     finding: Finding
     key: str | None
@@ -48,7 +53,8 @@ class CheckedCandidate(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    """Where the user said the words of a candidate."""
+    """Where the user said the words of a candidate: the turn and its place, the sentence, and the sentences of the turn
+    from there on."""
 
     turn: TurnRecord
     place: int
@@ -57,7 +63,7 @@ class _Evidence(NamedTuple):
 
 
 def parse_candidates(answer: Any) -> list[dict[str, Any]] | None:
-    """The candidates of an answer as plain data, unchecked; None if it has no list of them."""
+    """The candidates of an answer as plain data, not yet checked; None if the answer has no list of candidates."""
     stated = answer.get("candidates") if isinstance(answer, dict) else answer
     if not isinstance(stated, list):
         return None
@@ -94,7 +100,9 @@ def check_candidate(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy:
             _suspicious(one, found, policy) or _invented(one, turns) or _rejection(one, found, turns, proposed, worked)
         )
     place = turns[-1].position if found is None else found.turn.position
-    why = reason or ("said of themselves, as a model reads it" if proposed else "stated, as a model reads it")
+    why = reason or (
+        "said by the user about themselves, found by a model" if proposed else "stated by the user, found by a model"
+    )
     evidence = quote if found is None else found.sentence
     made = Finding(
         not reason, kind or "?", content or "?", why, evidence, place, content if steps else "", steps, worked
@@ -104,24 +112,24 @@ def check_candidate(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy:
 
 def _malformation(one: Mapping[str, Any]) -> str:
     if one.get("kind") == "blocker":
-        return "blockers are counted by the rules"
+        return "only the rules find blockers"
     if one.get("kind") not in KINDS:
-        return "it is of no kind that can be kept"
+        return "its kind cannot be kept"
     if "content" not in one:
-        return "it has no content of a fitting length"
+        return "it has no content, or one that is too long"
     if "quote" not in one:
-        return "it gives no evidence"
+        return "it has no evidence"
     if "confidence" not in one:
-        return "its confidence is no number from 0 to 1"
+        return "its confidence is not a number from 0 to 1"
     if one["confidence"] < _MIN_CONFIDENCE:
         return "the model is not sure of it"
     if one["kind"] == PROFILE and one.get("key") not in FIELDS:
-        return "the profile has no such field"
+        return "the profile does not have this field"
     return ""
 
 
 def _find_evidence(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Evidence | None:
-    """Where the user said these words; the last time, if more than once."""
+    """Where the user said these words, the last time if more than once; None if nowhere."""
     wanted = quote.casefold().strip(" .!")
     for index in range(len(turns) - 1, -1, -1):
         stated = [" ".join(sentence.split()) for sentence in sentences(own_words(turns[index].user))]
@@ -129,7 +137,7 @@ def _find_evidence(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Evide
             if wanted and wanted in sentence.casefold():
                 return _Evidence(turns[index], index, sentence, tuple(stated[at:]))
         whole = " ".join(stated)
-        if wanted and wanted in whole.casefold():  # over several sentences, as a procedure is described
+        if wanted and wanted in whole.casefold():  # over several sentences, as for a procedure
             return _Evidence(turns[index], index, whole if kind == PROCEDURE else quote, tuple(stated))
     return None
 
@@ -154,16 +162,16 @@ def _suspicious(one: Mapping[str, Any], found: _Evidence, policy: str) -> str:
 
 
 def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
-    """Why a candidate is invented: it has numbers or names that the user did not say. Empty if it is not."""
+    """Why a candidate counts as invented: a number or name in it that the user did not say. Empty if there is none."""
     spoken = " ".join([turn.user for turn in turns])
     stated = " ".join([str(one["content"]), *one.get("steps", ())])
     numbers = set(_NUMBER.findall(stated)) - set(_NUMBER.findall(spoken))
     if numbers:
-        return f"it tells {min(numbers)}, which nobody said"
+        return f"it has the number {min(numbers)[:80]}, which the user did not say"
     stems = _stems(spoken)
     for name in _CAPITAL.findall(stated):
         if name.casefold() not in _NO_NAMES and name.casefold()[:_STEM] not in stems:
-            return f"it names {name[:80]}, which nobody did"
+            return f"it has the name {name[:80]}, which the user did not say"
     return ""
 
 
@@ -172,7 +180,7 @@ def _rejection(
 ) -> str:
     """Why a candidate with evidence is not kept; empty if it is."""
     if is_retracted(found.later):
-        return "taken back in the same breath"
+        return "retracted in the same message"
     if one["kind"] == PROCEDURE:
         return _procedure_rejection(one, found, worked)
     if proposed:
@@ -184,11 +192,11 @@ def _rejection(
     if any(rule.keep and rule.evidence == found.sentence for rule in facts(found.turn)):
         return "the rules kept it"
     if bool(_NOT.search(content)) != bool(_NOT.search(sentence)):
-        return "it denies what was said, or says what was denied"
+        return "it is negated and its evidence is not, or the reverse"
     words = [word for word in _WORD.findall(content.casefold()) if len(word) >= _STEM - 1]
     stems = _stems(" ".join(turn.user for turn in turns))
     if sum(word[:_STEM] in stems for word in words) < _MIN_SAID_SHARE * len(words):
-        return "it says more than was said"
+        return "it says more than the user said"
     return ""
 
 
@@ -200,7 +208,7 @@ def _procedure_rejection(one: Mapping[str, Any], found: _Evidence, worked: bool 
     for step in steps:
         words = [word for word in _WORD.findall(step.casefold()) if len(word) >= _STEM - 1]
         if sum(word[:_STEM] in stems for word in words) < _MIN_SAID_SHARE * len(words):
-            return "a step was not told"
+            return "it has a step that the user did not describe"
     return "no success yet" if worked is None else "" if worked else "it did not work"
 
 
@@ -210,7 +218,7 @@ def _proposal_rejection(one: Mapping[str, Any], found: _Evidence) -> str:
         return reason
     for verdict in assess_sentences(found.turn.user):
         if verdict.keep and " ".join(verdict.sentence.split()) in (found.sentence, one["quote"]):
-            return "it is proposed already"
+            return "it is already proposed"
     if one["kind"] == PROFILE and one["content"].casefold() not in found.sentence.casefold():
         return "its evidence does not say it"
     return ""

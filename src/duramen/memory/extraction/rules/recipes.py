@@ -1,4 +1,4 @@
-"""Procedures described step by step in a conversation, kept once they have worked."""
+"""The rule for procedures: keeps those that a conversation describes step by step, once they have worked."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _LONGEST_STEP = 300
 
 
 def recipes(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
-    """Procedures described in the last five turns whose success or failure is in the last one, and those described in the
-    last one without an outcome."""
+    """A finding for each procedure described in the last five turns whose outcome is in the last turn, and for each one
+    described in the last turn, with or without an outcome."""
     recent = turns[-_RECENT:]
     for index, turn in enumerate(recent):
         for speaker, text in (("user", own_words(turn.user)), ("assistant", turn.assistant)):
@@ -65,7 +65,7 @@ def recipes(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
                 continue
             name = _purpose(speaker, text, turn)
             reason = _rejection(speaker, text, name, verdict, turn)
-            why = reason or "told step by step, and it worked"
+            why = reason or "described step by step, and it worked"
             content = "; ".join(steps)
             yield Finding(not reason, PROCEDURE, content, why, text[:400], turn.position, name or "", steps, verdict)
 
@@ -78,7 +78,7 @@ def _rejection(speaker: str, text: str, name: str | None, verdict: bool | None, 
     if suspicions(text):
         return "the message looks like instructions to the model"
     if name is None:
-        return "a request, not a way to do something" if speaker == "user" else "nothing says what it is for"
+        return "a request, not a procedure" if speaker == "user" else "the text does not say what it is for"
     return ""
 
 
@@ -129,7 +129,7 @@ def reported_outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]
 
 
 def _outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
-    """Whether it worked, as of the last of these turns; None if they do not say."""
+    """Whether a procedure worked, as of the last of these turns; None if they do not say."""
     if speaker == "user" and _FAILED.search(turn.user):
         return False if later or re.search(r"tried|tested|done", turn.user) is None else None
     if speaker == "user" and _WORKED.search(turn.user):

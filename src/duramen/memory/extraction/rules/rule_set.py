@@ -1,4 +1,4 @@
-"""Applies all rules to the last turn: the one place that decides which findings count."""
+"""Applies all rules to the last turn, and decides which findings count."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .recipes import recipes
 from .turns import Finding, TurnRecord
 
 RECENT = 5
-"""How many turns the rules look at: the last one, and those before it."""
+"""How many turns the rules read, including the last one."""
 
 
 def apply_rules(turns: Sequence[TurnRecord]) -> list[Finding]:
-    """The findings in the last of some turns, kept or not, each with its reason."""
+    """The findings in the last of these turns, kept or not, each with its reason. The turns before it are context."""
     if not turns:
         return []
     found = [*facts(turns[-1]), *recipes(turns), *denials(turns)]

@@ -1,4 +1,4 @@
-"""The sentences of a message, without what it only quotes or pastes."""
+"""Splits a message into sentences, without quoted and pasted text."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .rule_set import RECENT
 from .turns import ToolCall, TurnRecord
 
 _EVENTS = 200
-"""How many events of a conversation are read: enough for five turns."""
+"""How many events of a conversation are read at most: enough for five turns."""
 
 
 class RecentTurns(NamedTuple):
@@ -23,14 +23,14 @@ class RecentTurns(NamedTuple):
 
 
 async def recent_turns(journal: Journal, session: str, upto: int) -> RecentTurns:
-    """The last turn of a session that ended at or before a position, and some before it."""
+    """The last turn of a session that ended at or before a position, and up to `RECENT` turns before it."""
     found = await turns_between(journal, session, 1, upto)
     return RecentTurns([turn for turn, _ in found[-RECENT - 1 :]], found[-1][1] if found else None)
 
 
 async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnRecord, str | None]]:
-    """The turns of a session that began at or after a position and ended at or before another, oldest first, each with
-    whose it is; the newest ones, if there are very many."""
+    """The turns of a session between two positions, oldest first, each with its subject. Only the last `_EVENTS` events
+    are read."""
     gathering = ConversationReader(journal)
     places = await gathering.places(session, first, upto, _EVENTS)
     turns: list[tuple[TurnRecord, str | None]] = []
@@ -43,7 +43,7 @@ async def turns_between(journal: Journal, session: str, first: int, upto: int) -
 
 
 def _with(turn: TurnRecord, entry: ConversationEntry) -> TurnRecord:
-    """A turn with one more thing that happened in it."""
+    """The turn, extended by an answer of the assistant or a finished tool call."""
     if entry.kind is EntryKind.MESSAGE and entry.data["role"] == "assistant":
         said = f"{turn.assistant}\n{_text(entry.data['content'])}".strip()
         return TurnRecord(turn.user, turn.calls, said, turn.position)

@@ -1,4 +1,4 @@
-"""The record of a turn that rules read, and the finding that they return."""
+"""The records of the rules: the turn that they read, and the finding that they return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ToolCall:
 
     @property
     def command(self) -> str | None:
-        """The command line that was run, if that is what the tool does."""
+        """The command line of a tool that runs commands; None for other tools."""
         given = self.arguments
         if isinstance(given, Mapping):
             for name in ("command", "cmd", "script", "commandline"):
@@ -31,7 +31,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """A turn: what the user said, the tool calls, and what the assistant answered; `position` is where it began."""
+    """A turn: the user's message, the tool calls, and the assistant's answer. `position` is where it began."""
 
     user: str
     calls: tuple[ToolCall, ...] = ()
@@ -41,8 +41,8 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in a turn: kept or not, and why. `evidence` are the words it rests on. A procedure has a name and
-    steps; `worked` says whether it worked, None if that is not known."""
+    """What a rule found in a turn, whether it is kept, and why. `evidence` is the text it is based on. A procedure has
+    a name, steps, and whether it `worked` (None if that is not known)."""
 
     keep: bool
     kind: str
