@@ -497,7 +497,7 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "missing in what PostgreSQL searches"),
+        ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "has no search row"),
         ("UPDATE duramen.searchable SET number = number + 500", "belongs to no current memory"),
         ("UPDATE duramen.searchable SET kind = 'other'", "contradicts"),
         ("UPDATE duramen.searchable SET code = ~ code", "does not match its checksum"),
