@@ -407,7 +407,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
     assert (value.code, "--value" in value.err) == (2, True)
     refused(broken, "--value is no JSON", "quotes")
     refused(step, "charge#1", "name the step")
-    refused(certain, "none", "run show mail-1")
+    refused(certain, "no step in doubt", "run show mail-1")
     refused(ended, "has ended (failed)")
     refused(nobody, "there is no run 'nobody'", "duramen runs")
 

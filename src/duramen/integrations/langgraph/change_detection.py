@@ -58,8 +58,8 @@ class Watch:
         self._copies: list[Any] = []
 
     def add(self, items: Sequence[Any], states: Sequence[MessageState], snapshots: Sequence[Any]) -> bool:
-        """Watch more messages, which were read as `states`. The snapshots were copied from `states`. Returns False if the
-        state of a message was replaced since then. The watch must not be used after that."""
+        """Watch more messages, which were read as `states`. The snapshots were copied from `states`. Returns False if
+        the state of a message was replaced since then. The watch must not be used after that."""
         for item, state, (_, copied, copied_more) in zip(items, states, snapshots, strict=True):
             kind, fields, undeclared = state.content
             parts = get_referents(item)
