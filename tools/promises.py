@@ -15,7 +15,7 @@ ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|", re.MULTILINE)
 
 
 def read_promises() -> dict[str, str]:
-    """The promises of the table, by id."""
+    """The promises of docs/promises.md, by id."""
     return dict(ROW.findall((ROOT / "docs" / "promises.md").read_text(encoding="utf-8")))
 
 
@@ -47,7 +47,7 @@ def main() -> int:
     print(f"\n{len(tested)} of {len(table)} promises have tests")
     unknown = sorted(collector.tests.keys() - table.keys())
     if unknown:
-        print(f"unknown ids: {', '.join(unknown)}")
+        print(f"tests name unknown promises: {', '.join(unknown)}")
     return 1 if unknown else 0
 
 

@@ -199,7 +199,7 @@ def test_the_async_face_takes_async_models() -> None:
         ("Hello", {"model": lambda context: "  "}, "returned no text"),
         ("Hello", {"model": lambda context: None}, "returned no text"),
         ("Hello", {"model": 7}, "is not a model"),
-        ("Hello", {"model": "nonsense"}, "names no model"),
+        ("Hello", {"model": "nonsense"}, "is not the name of a model"),
         ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
     ],
 )
