@@ -1,4 +1,4 @@
-"""The roles that docs/security.md tells to make: its SQL is run as it stands there."""
+"""The roles that docs/guides/postgresql.md creates: its SQL is run as it stands there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psycopg import errors as pg
 import duramen
 from duramen.errors import StoreReadOnly, WorkspaceRefused
 
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "postgresql.md").read_text(encoding="utf-8")
 ROLES, SCHEMA, PINNED = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 Address = Callable[[str], str]
 
