@@ -1,6 +1,6 @@
 """Compares the token estimate with real tokenizers, on the texts in tests/corpus.
 
-    python tools/token_corpus.py                  print the table of docs/context.md from the stored counts
+    python tools/token_corpus.py                  print the table of docs/guides/context.md from the stored counts
     python tools/token_corpus.py --count          count again with all tokenizers, and store the counts
     python tools/token_corpus.py --count llama3   count again with some tokenizers only
 

@@ -29,7 +29,7 @@ _TOKENS_PER_CALL = 256
 
 
 class Precision(StrEnum):
-    """The number type of matrix products. The vectors are nearly the same for all: see docs/embedders.md."""
+    """The number type of matrix products. The vectors are nearly the same for all: see docs/guides/embedders.md."""
 
     AUTO = "auto"  # int8 if the processor sums it exactly, otherwise float32
     INT8 = "int8"  # more than twice as fast

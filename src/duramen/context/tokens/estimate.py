@@ -60,7 +60,7 @@ _NO_WORD = 2_000
 
 class Estimate:
     """A counter without dependencies. On the corpus of the tests it never counts fewer tokens than any of the measured
-    tokenizers; `docs/context.md` says how many more. At most the number of UTF-8 bytes plus two."""
+    tokenizers; `docs/guides/context.md` says how many more. At most the number of UTF-8 bytes plus two."""
 
     name = "estimate"
 

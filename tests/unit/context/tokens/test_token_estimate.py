@@ -17,7 +17,7 @@ from duramen.context.tokens import estimate as estimating
 from duramen.context.tokens.estimate import Estimate
 
 COUNTED: dict[str, Any] = json.loads((CORPUS / "tokens.json").read_text(encoding="utf-8"))
-# Per cent above the largest of the tokenizers, as docs/context.md says.
+# Per cent above the largest of the tokenizers, as docs/guides/context.md says.
 AT_MOST = {
     "arabic": 15,
     "chinese": 20,
