@@ -234,7 +234,11 @@ def test_the_table_of_counts_is_the_measured_one() -> None:
 # -- prose
 
 MAX_LINE = 100
-OLD_WORDS = ["anew", "at hand", "beside", "by and by", r"(?<!there )is no \w+ of", "somebody", "told", "whoever"]
+OLD_WORDS = """
+    all the same, anew, as ever, at hand, beside, by and by, comes back, for good, found out, gone over, hence, let go,
+    of its own accord, somebody, taken for, thereby, told, whence, whoever, (?<!there )is no \\w+ of
+"""
+QUOTES = ["CHANGELOG.md", "docs/promises.md"]  # what was written before, and promises as they were given
 
 
 @all_pages()
@@ -244,7 +248,7 @@ def test_lines_are_short(page: Path) -> None:
     assert long == []
 
 
-@pytest.mark.parametrize("word", OLD_WORDS)
+@pytest.mark.parametrize("word", [word.strip() for word in OLD_WORDS.split(",")])
 def test_prose_has_no_old_words(word: str) -> None:
     found = re.compile(rf"\b{word}\b", re.IGNORECASE)
     assert [f"{place}: {line.strip()}" for place, prose in all_prose() for line in prose if found.search(line)] == []
@@ -252,7 +256,8 @@ def test_prose_has_no_old_words(word: str) -> None:
 
 def all_prose() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
-        yield name_of(page), CODE.sub("", text_of(page)).splitlines()
+        if name_of(page) not in QUOTES:
+            yield name_of(page), CODE.sub("", text_of(page)).splitlines()
     for path in sorted((ROOT / "src").rglob("*.py")):
         yield name_of(path), [line for text in python_prose(text_of(path)) for line in CODE.sub("", text).splitlines()]
 
