@@ -7,16 +7,19 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
 MODEL := $(BIN)/duramen model install --if-possible
 
-.PHONY: help demo test generate check promises docs bench clean
+.PHONY: help demo test test-all test-integrations generate check promises docs dist bench clean
 
 help:
 	@echo "make demo      kill an agent in the middle of a booking and a mail: one of each"
-	@echo "make test      all tests, with a real PostgreSQL from pip"
-	@echo "make generate  the sync API, from the async one"
-	@echo "make check     ruff, mypy --strict, import-linter, and whether the sync API is what generate writes"
+	@echo "make test      the tests, with fixed seeds and a real PostgreSQL from pip"
+	@echo "make test-all  all tests: random seeds, every store, every crash point, each integration"
+	@echo "make test-integrations  the tests of each framework, in a virtual environment of its own"
+	@echo "make check     ruff, mypy --strict, import-linter, and whether the sync API is up to date"
 	@echo "make promises  which promises of docs/promises.md have tests"
-	@echo "make docs      the documentation site, into site/"
-	@echo "make bench     the figures of docs/performance.md"
+	@echo "make generate  write the sync API from the async one"
+	@echo "make docs      build the documentation site into site/"
+	@echo "make dist      build the wheel and the sdist, and test the wheel in an empty environment"
+	@echo "make bench     measure the figures of docs/performance.md"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -45,6 +48,16 @@ test: $(VENV)/.dev
 	@$(MODEL)
 	$(BIN)/python -m pytest -n 2
 
+test-all: $(VENV)/.dev test-integrations
+	@$(MODEL)
+	$(BIN)/python -m pytest -n 2 --everything
+
+test-integrations: | $(BIN)/python
+	$(BIN)/python tools/test_integrations.py
+
+dist: $(VENV)/.dev
+	$(BIN)/python tools/build_dist.py
+
 generate: $(VENV)/.dev
 	$(BIN)/python tools/generate_sync.py
 
@@ -70,4 +83,4 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/embedding.py
 
 clean:
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

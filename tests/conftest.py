@@ -1,13 +1,12 @@
 """Fixtures: stores, one PostgreSQL per worker with a new database for each test, and child processes.
 
-`make test` uses fixed seeds, runs logic above the store port on SQLite, and leaves the soak tests out. With `--everything`
-(`make test-all`) seeds are random, every test runs on every store, and nothing is left out.
+`make test` uses fixed seeds, runs logic above the store port on SQLite, and repeats less. With `--everything` (`make test-all`)
+seeds are random, every test runs on every store, and crash and soak tests go on for long.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cac
 import hypothesis
 import pytest
 from programs.child_processes import ChildProcesses
+from programs.seeds import VARIABLE, choose_seed
 from programs.side_effects import Open, SideEffects
 
 import duramen
@@ -40,12 +40,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--everything",
         action="store_true",
-        help="random seeds, every store for every test, the whole crash matrix, soak tests",
+        help="random seeds, every store for every test, the whole crash matrix, long soak tests",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.settings.load_profile("random" if config.getoption("--everything") else "fixed")
+    everything = config.getoption("--everything")
+    hypothesis.settings.load_profile("random" if everything else "fixed")
+    if everything:
+        choose_seed()
+
+
+def pytest_report_header() -> str:
+    return f"{VARIABLE}={os.environ.get(VARIABLE, '0')}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,8 +64,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _only_in_everything(item: pytest.Item) -> bool:
-    if item.get_closest_marker("soak"):
-        return True
     call = getattr(item, "callspec", None)
     store = call.params.get("any_address") if call else None
     shows_a_promise = item.get_closest_marker("promise") is not None
@@ -69,15 +74,6 @@ def _only_in_everything(item: pytest.Item) -> bool:
 def everything(request: pytest.FixtureRequest) -> bool:
     """Whether this is `make test-all`."""
     return bool(request.config.getoption("--everything"))
-
-
-@pytest.fixture
-def seed(everything: bool, record_property: Callable[[str, object], None]) -> int:
-    """A seed for random choices: fixed, or random in `make test-all`. A failure shows it."""
-    chosen = random.SystemRandom().randrange(2**32) if everything else 18
-    record_property("seed", chosen)
-    print(f"seed {chosen}")
-    return chosen
 
 
 @pytest.fixture(scope="session")

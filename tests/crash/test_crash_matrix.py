@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from programs import crash_task
 from programs.child_processes import ChildProcess, ChildProcesses, complete_lines, until
 from programs.cutting_proxy import CuttingProxy
 from programs.effect_server import EffectServer
+from programs.seeds import seeded
 
 import duramen
 from duramen import crash_points as crashpoints
@@ -49,8 +49,8 @@ CHAINS = [
     ("step.recorded", 1), ("step.recorded", 3), ("append.committed", 8),
 ]  # fmt: skip
 """Where each process of a chain dies, so late that it gets on by a step at least."""
-STRIDES = {True: {"append.encoded": 4, "append.begun": 4}, False: dict.fromkeys(COMMON, 7)}
-"""Which visits are hit one by one, in a file and on a server; 1 unless told."""
+STRIDE = 9
+"""In `make test`, a process dies at every ninth visit of a point. The chains die at the visits between them."""
 PARKING = 0.0
 """Patience of runs that are unwound at every sleep and every second attempt."""
 LEASE = 1.0
@@ -274,12 +274,11 @@ def visits(address: str, run: str, effect_server: EffectServer) -> Counter[str]:
 @pytest.mark.promise("X1", "X2", "X3", "X5", "X6", "X8", "X10", "X11", "X12", "X15", "X19", "X26", "C8")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_every_point_changes_nothing(
-    address: str, effect_server: EffectServer, set_out: Any, point: str
+    address: str, effect_server: EffectServer, set_out: Any, point: str, everything: bool
 ) -> None:
     there = visits(address, set_out("undisturbed").run, effect_server)[point]
     assert there >= (22 if point in COMMON else 2)
-    # All of them would take too long everywhere: the chains below come to those that are left out here.
-    stride = STRIDES[address.endswith("agent.db")].get(point, 1)
+    stride = STRIDE if point in COMMON and not everything else 1
     for visit in range(1, there + 1, stride):
         journey = set_out(f"r{visit}")
         assert journey.die(point, visit), f"there is no visit {visit}"
@@ -301,7 +300,7 @@ def test_a_run_that_is_killed_at_every_step_gets_to_its_end(address: str, set_ou
 @pytest.mark.promise("X2", "X3", "X5", "X6", "X8", "X10", "X11", "X14")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_run_killed_at_any_points_in_any_order_gets_to_its_end(address: str, set_out: Any, seed: int) -> None:
-    chance = random.Random(seed)
+    chance = seeded(seed)
     for number in range(3):
         journey = set_out(f"r{number}", patience=chance.choice([PARKING, 5.0]))
         for _ in range(20):
@@ -314,9 +313,11 @@ def test_a_run_killed_at_any_points_in_any_order_gets_to_its_end(address: str, s
 
 @pytest.mark.promise("X2", "X3", "X6", "X8", "X10", "X11")
 @pytest.mark.parametrize("seed", range(2))
-def test_runs_killed_at_random_moments_get_to_their_end(address: str, set_out: Any, seed: int) -> None:
-    chance = random.Random(seed)
-    for number in range(4):
+def test_runs_killed_at_random_moments_get_to_their_end(
+    address: str, set_out: Any, seed: int, everything: bool
+) -> None:
+    chance = seeded(seed)
+    for number in range(40 if everything else 4):
         journey = set_out(f"r{number}")
         for _ in range(6):
             child, steps = journey.begin(), len(journey.deeds())
@@ -491,11 +492,17 @@ def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
 @pytest.mark.parametrize("text", [b"", b"COMMIT"], ids=["any answer", "the answer to a commit"])
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "step.intended", "step.transacted"])
 def test_a_connection_cut_in_the_middle_of_a_run_doubles_nothing(
-    postgres_url: str, effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path, point: str, text: bytes
+    postgres_url: str,
+    effect_server: EffectServer,
+    processes: ChildProcesses,
+    tmp_path: Path,
+    point: str,
+    text: bytes,
+    everything: bool,
 ) -> None:
     crash_task.environment.port = effect_server.port
     with CuttingProxy(postgres_url) as proxy:
-        for visit in (1, 2) if point == "step.transacted" else range(1, 42, 9):
+        for visit in (1, 2) if point == "step.transacted" else range(1, 42, 5 if everything else 13):
             run = f"{tmp_path.name}-{visit}"
             journey = Journey(postgres_url, run, effect_server, processes, tmp_path / f"{visit}.log")
             crash_task.environment.log = str(journey.log)

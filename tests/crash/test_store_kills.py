@@ -213,7 +213,7 @@ def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str
 
 @pytest.mark.promise("J2", "J5", "B2")
 def test_a_server_that_crashes_loses_and_doubles_nothing(
-    mortal_server: PostgresServer, processes: ChildProcesses
+    mortal_server: PostgresServer, processes: ChildProcesses, everything: bool
 ) -> None:
     address = mortal_server.create_database("crashing")
     duramen.open(address).close()
@@ -221,7 +221,7 @@ def test_a_server_that_crashes_loses_and_doubles_nothing(
     children = [processes.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
     audit = AppendAudit(address)
     heard = 20
-    for _ in range(3):
+    for _ in range(8 if everything else 2):
         for child in children:
             child.wait_for_lines(heard)
         mortal_server.kill_immediate()

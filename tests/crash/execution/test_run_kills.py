@@ -12,7 +12,7 @@ from programs.child_processes import ChildProcesses, complete_lines, until
 
 import duramen
 
-KILLS = 10
+KILLS = {True: 50, False: 5}
 """For each kind of step and store."""
 RETURNED = {
     "plain": ("plain#1", {"value": 1}, "done"),
@@ -32,10 +32,10 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.promise("X29")
 @pytest.mark.parametrize("kind", RETURNED)
 def test_a_step_that_returned_is_never_repeated(
-    address: str, processes: ChildProcesses, tmp_path: Path, kind: str
+    address: str, processes: ChildProcesses, tmp_path: Path, kind: str, everything: bool
 ) -> None:
     step, result, state = RETURNED[kind]
-    for number in range(KILLS):
+    for number in range(KILLS[everything]):
         run, log = f"{tmp_path.name}-{number}", tmp_path / f"{number}.log"
         given = {"address": address, "run": run, "kind": kind, "log": str(log)}
         child = processes.start("crash_task:run_and_die", **given)

@@ -82,7 +82,7 @@ def test_a_server_that_is_slow_to_let_in_keeps_its_pool(postgres_url: str, monke
 def test_a_server_that_says_nothing_keeps_nobody_longer_than_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        pool = Pool(PostgresSettings(f"postgresql://nobody@127.0.0.1:{port}/none", pool_size=4, timeout=2))
+        pool = Pool(PostgresSettings(f"postgresql://nobody@127.0.0.1:{port}/none", pool_size=4, timeout=1))
         took: list[float] = []
 
         def ask() -> None:
@@ -97,7 +97,7 @@ def test_a_server_that_says_nothing_keeps_nobody_longer_than_the_timeout() -> No
         for thread in threads:
             thread.join()
         assert len(took) == 6
-        assert max(took) < 2 * 2 + 4, "they do not queue up behind each other's looks"
+        assert max(took) < 2 * 1 + 4, "they do not queue up behind each other's looks"
         pool.close()
 
 
