@@ -588,7 +588,7 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
         store: Any = bound.memory._core._service.journal.store
-        assert "owner" in store._tending.refused or "permission" in store._tending.refused
+        assert "owner" in store._vector_index.refused or "permission" in store._vector_index.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []
 

@@ -67,14 +67,14 @@ SET id = %s, session = %s, position = %s, kind = %s, key = %s, owner = %s, recor
 WHERE workspace = %s AND audience = %s AND number = %s;
 
 -- name: read_memories
--- Memories by number. The conditions below are inserted after "true".
+-- Memories by number. CONDITIONS are those below.
 SELECT r.count, r.time, memories.* FROM duramen.memories
 LEFT JOIN LATERAL (
     SELECT recalls.count, recalls.time FROM duramen.recalls
     WHERE recalls.workspace = %(workspace)s AND recalls.audience = memories.audience
       AND recalls.number = memories.number
 ) r ON true
-WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND true ORDER BY number LIMIT %(limit)s;
+WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND CONDITIONS ORDER BY number LIMIT %(limit)s;
 
 -- name: by_audience
 -- Condition: the memory is in one of these audiences.

@@ -124,4 +124,4 @@ def _narrowed(query: MemoryQuery) -> str:
     if not query.history:
         chosen.append(M.only_current if query.at is None else M.known_at)
     read: str = M.read_memories
-    return read.replace("true", " AND ".join(("true", *chosen)))
+    return read.replace("CONDITIONS", " AND ".join(chosen) or "true")

@@ -434,7 +434,7 @@ def _narrowed(query: MemoryQuery) -> str:
     if not query.history:
         chosen.append(M.only_current if query.at is None else M.known_at)
     read: str = M.read_memories
-    return read.replace("1 = 1", " AND ".join(("1 = 1", *chosen)))
+    return read.replace("CONDITIONS", " AND ".join(chosen) or "true")
 
 
 def find_pids(connection: apsw.Connection, workspace: str, audiences: Sequence[bytes]) -> dict[bytes, int]:

@@ -48,12 +48,12 @@ SET id = excluded.id, sid = excluded.sid, position = excluded.position, kind = e
     changed = excluded.changed, indexed = excluded.indexed, checksum = excluded.checksum;
 
 -- name: read_memories
--- Memories by number. The conditions below are inserted after "1 = 1".
+-- Memories by number. CONDITIONS are those below.
 SELECT p.audience, s.session, r.count, r.time, m.* FROM duramen_memories m
 JOIN duramen_audiences p ON p.pid = m.pid
 LEFT JOIN duramen_sessions s ON s.sid = m.sid
 LEFT JOIN duramen_recalls r ON r.number = m.number
-WHERE 1 = 1 AND p.workspace = :workspace AND m.number > :after AND m.id <> '' ORDER BY m.number LIMIT :limit;
+WHERE CONDITIONS AND p.workspace = :workspace AND m.number > :after AND m.id <> '' ORDER BY m.number LIMIT :limit;
 
 -- name: by_id
 -- Condition: the memory has an id.
