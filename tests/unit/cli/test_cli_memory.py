@@ -114,7 +114,7 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
         (["memory", "show", "nosuch"], "duramen memory list"),
         (["proposals", "accept", "nosuch"], "duramen proposals list"),
         (["proposals", "list", "--state", "maybe"], "pending, accepted or dismissed"),
-        (["import", "nowhere", "--format", "claude"], "there is no"),
+        (["import", "nowhere", "--format", "claude"], "does not exist"),
         (["import", ".", "--format", "word"], "claude, openclaw, basic-memory, jsonl"),
         (["export", "--format", "claude"], "--output"),
         (["export", "one", "--format", "claude", "-o", "x"], "SESSION"),
