@@ -156,14 +156,15 @@ class BookmarkChanges(NamedTuple):
     """Bookmarks, chunks and payloads that a batch changes in its own session. The store first checks `after` and
     `chunk_log`, then writes in the order chunks, removed, bookmarks, rewritten, only_chunk_logs, stripped.
 
-    bookmarks           bookmarks to set. A position is an index into the events of the batch
-    rewritten           existing bookmarks to replace. One that is no longer at its position is skipped
-    removed             (name, id) of bookmarks to remove. One that does not exist is skipped
-    after               (name, id): the newest bookmark with this name must have this id. None: there must be none
-    chunk_log           (chunk log, end): this chunk log must end here. 0 if it has no chunk
-    chunks              chunks to add at that end
-    only_chunk_logs     remove all chunk logs of the session except these. None: remove none
-    stripped            (position, digest) of payloads to replace by their digests
+    Attributes:
+        bookmarks: bookmarks to set. A position is an index into the events of the batch.
+        rewritten: existing bookmarks to replace. One that is no longer at its position is skipped.
+        removed: (name, id) of bookmarks to remove. One that does not exist is skipped.
+        after: (name, id): the newest bookmark with this name must have this id. None: there must be none.
+        chunk_log: (chunk log, end): this chunk log must end here. 0 if it has no chunk.
+        chunks: chunks to add at that end.
+        only_chunk_logs: remove all chunk logs of the session except these. None: remove none.
+        stripped: (position, digest) of payloads to replace by their digests.
     """
 
     bookmarks: Sequence[Bookmark] = ()
@@ -179,12 +180,13 @@ class BookmarkChanges(NamedTuple):
 class MemoryChanges(NamedTuple):
     """Memories that a batch changes in its workspace, in this order. Numbers that do not exist are skipped.
 
-    memories    new memories. A position is an index into the events of the batch. `expires` is relative to the time of
-                the event. `begins` 0 means the time of the event
-    renewing    positions of new memories that replace a memory with the same id, because their events contain more
-    ended       (number, time): memories to close at a time, if they are current
-    weighed     (number, importance): new importance for memories that are still current
-    forgotten   numbers of memories to forget. The row stays, empty, so that its number is not used again
+    Attributes:
+        memories: new memories. A position is an index into the events of the batch. `expires` is relative to the time
+            of the event. `begins` 0 means the time of the event.
+        renewing: positions of new memories that replace a memory with the same id, because their events contain more.
+        ended: (number, time): memories to close at a time, if they are current.
+        weighed: (number, importance): new importance for memories that are still current.
+        forgotten: numbers of memories to forget. The row stays, empty, so that its number is not used again.
     """
 
     memories: Sequence[MemoryRow] = ()
@@ -205,17 +207,18 @@ BatchChange = Blob | RunChange | ReleaseLease | BookmarkChanges | MemoryChanges
 class Batch(NamedTuple):
     """Events for one session, with the conditions under which the store accepts them. None means no condition.
 
-    size        how many events
-    place       function from the head of the session to the records to insert. The store calls it inside its
-                transaction. For the same head it returns the same records
-    key         idempotency key of the first event
-    expected    the position that the head must have
-    fence       the fence of the lease that must be valid
-    now         the time of the append, in microseconds
-    owner       the subject that must not have been erased
-    changes     what else to write in the same transaction
-    synced      True: the batch is safe from a power cut when the append returns. False: it survives the death of the
-                process, but a power cut may remove it until the next synced batch or `Store.sync`
+    Attributes:
+        size: how many events.
+        place: function from the head of the session to the records to insert. The store calls it inside its
+            transaction. For the same head it returns the same records.
+        key: idempotency key of the first event.
+        expected: the position that the head must have.
+        fence: the fence of the lease that must be valid.
+        now: the time of the append, in microseconds.
+        owner: the subject that must not have been erased.
+        changes: what else to write in the same transaction.
+        synced: True: the batch is safe from a power cut when the append returns. False: it survives the death of the
+            process, but a power cut may remove it until the next synced batch or `Store.sync`.
     """
 
     workspace: str

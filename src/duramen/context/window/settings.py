@@ -13,16 +13,17 @@ from ...ports import Model, TokenCounter
 class Window:
     """How a session's context is built. The same journal and the same settings give the same bytes.
 
-    budget          tokens that the whole context may take
-    threshold       older entries are summarised above this share of the budget
-    max_items       older entries are also summarised above this number of entries
-    keep_last       the number of newest entries that are not summarised
-    mask_above      outputs above this many tokens are masked even in the newest entries (a quarter of the budget)
-    mask_to         tokens that a masked output may take
-    summaries       share of the budget that all summaries together may take
-    counter         how tokens are counted: a `TokenCounter`, a name ("tiktoken:o200k_base"), or None for the estimate
-    model           a cheap model that summarises, or its name ("anthropic:claude-haiku-4-5"); without a model, or if
-                    it fails, summaries are extracted sentences
+    Attributes:
+        budget: tokens that the whole context may take.
+        threshold: older entries are summarised above this share of the budget.
+        max_items: older entries are also summarised above this number of entries.
+        keep_last: the number of newest entries that are not summarised.
+        mask_above: outputs above this many tokens are masked even in the newest entries (a quarter of the budget).
+        mask_to: tokens that a masked output may take.
+        summaries: share of the budget that all summaries together may take.
+        counter: how tokens are counted: a `TokenCounter`, a name ("tiktoken:o200k_base"), or None for the estimate.
+        model: a cheap model that summarises, or its name ("anthropic:claude-haiku-4-5"); without a model, or if it
+            fails, summaries are extracted sentences.
     """
 
     budget: int = 8_000
