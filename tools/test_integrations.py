@@ -3,8 +3,8 @@
     python tools/test_integrations.py                # all
     python tools/test_integrations.py langgraph      # one
 
-The environment first gets `duramen[<extra>]` alone, and the integration must work there. Then it gets the packages of the
-tests and runs them. An environment is reused until pyproject.toml or its list of packages changes.
+An environment first gets `duramen[<extra>]` alone, and the integration must load there. Then the packages of the tests
+are added and the tests run. An environment is reused until pyproject.toml or its list of packages changes.
 """
 
 from __future__ import annotations

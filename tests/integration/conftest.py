@@ -1,5 +1,4 @@
-"""Skips the tests of a framework that is not installed, so that each environment of `make test-integrations` can collect
-every folder."""
+"""Skips the tests of a framework that is not installed: each environment of `make test-integrations` has only one."""
 
 from __future__ import annotations
 
