@@ -62,7 +62,7 @@ def test_vectors_of_a_function_are_scaled_to_length_one() -> None:
     ],
 )
 def test_a_result_without_vectors_is_an_error(answer: object) -> None:
-    with pytest.raises(EmbedderFailed, match="no vectors from odd"):
+    with pytest.raises(EmbedderFailed, match="cannot use odd"):
         CallableEmbedder(lambda _: answer, name="odd", dims=3).embed(["a", "b"])
 
 
