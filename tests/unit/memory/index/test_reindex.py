@@ -106,7 +106,7 @@ def test_the_command_reindexes_a_store_and_refuses_a_missing_one(tmp_path: Path)
     address = tmp_path / "agent.db"
     fill(str(address), CountingEmbedder("old"), 5)
     done = run("reindex", "--store", address, cwd=tmp_path)
-    assert (done.code, done.out) == (0, "5 vectors made; all memories are searched by them from now on.\n")
+    assert (done.code, done.out) == (0, "5 vectors computed. Searches use them from now on.\n")
     with duramen.open(address) as dm:
         assert best(dm, "fact number 3") == "fact number 3"
     missing = run("reindex", "--store", tmp_path / "none.db", cwd=tmp_path)
