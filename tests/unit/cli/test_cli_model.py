@@ -58,7 +58,7 @@ def test_a_model_installed_from_a_folder_is_found_and_shown(cache: Path, install
     )
     assert (first.code, first.err) == (0, "")
     assert first.out == f"all-MiniLM-L6-v2 is installed: {cache / 'models' / installed.folder.name}, 103 MB\n"
-    assert (again.code, again.out) == (0, first.out.replace("is installed", "is there already"))
+    assert (again.code, again.out) == (0, first.out.replace("is installed", "was already installed"))
     assert (silent.code, silent.out, silent.err) == (0, "", "")
     assert (shown.code, "missing" in shown.out) == (0, False)
     assert shown.out.splitlines()[-1].split() == ["size", "103", "MB"]
@@ -88,13 +88,13 @@ def test_install_offline_fails_with_a_hint(cache: Path) -> None:
     failed, reported = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
-    assert message.startswith("Error: no vectors from all-MiniLM-L6-v2: its weights are not installed")
+    assert message.startswith("Error: cannot use all-MiniLM-L6-v2: its weights are not installed")
     assert "DURAMEN_OFFLINE" in message
     assert hint.startswith("Hint: run `duramen model install`")
     # With --if-possible, a script gets one line and can continue.
     assert (reported.code, reported.out) == (0, "")
     assert reported.err.count("\n") == 1
-    assert "words alone work" in reported.err
+    assert "Search uses words alone" in reported.err
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])
@@ -147,5 +147,5 @@ def test_a_command_installs_the_model_on_first_use(cache: Path, installed: Insta
         ["reindex", "--store", store], cwd=cache.parent, DURAMEN_WEIGHTS=str(installed.folder), **settings
     )
     assert (done.code, done.err) == (0, ""), "no progress bar without a terminal"
-    assert done.out.startswith("1 vectors made")
+    assert done.out.startswith("1 vectors computed")
     assert (cache / "models" / installed.folder.name / "model.safetensors").exists()

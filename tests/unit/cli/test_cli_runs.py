@@ -189,7 +189,7 @@ def test_help_lists_writing_commands_and_imports_little(tmp_path: Path) -> None:
         "worker, signal, reindex, sync, import, memory add, edit, forget and confirm, proposals accept and dismiss, "
         "run resume, cancel, fork, settle and answer"
     )
-    assert f"These write to a store: {writing}." in flat
+    assert f"These write to the store: {writing}." in flat
     assert all(word in group.out for word in ("show", "resume", "cancel", "fork", "settle", "answer"))
     assert bare.code == 2
     code = (
@@ -364,7 +364,7 @@ def test_reading_commands_do_not_change_runs(parked: Path) -> None:
 def test_doubt_is_shown_and_can_be_settled(doubtful: Path) -> None:
     before = run("run", "show", KILLED, cwd=doubtful)
     assert "in doubt    charge#1: it may have happened" in before.out
-    assert "the process that executed it ended inside it" in before.out
+    assert "the process ended while it executed this step" in before.out
     assert "by its declaration: a person has to decide" in before.out
     settled, after = run_each(
         ["run", "settle", KILLED, "done", "--value", '"paid by hand"', "--step", "charge"],
@@ -405,7 +405,7 @@ def test_invalid_verdicts_are_refused(doubtful: Path) -> None:
     )
     assert_refused(verdict, "'perhaps' is not a verdict", "retry")
     assert (value.code, "--value" in value.err) == (2, True)
-    assert_refused(broken, "--value is no JSON", "quotes")
+    assert_refused(broken, "--value is not valid JSON", "quotes")
     assert_refused(step, "charge#1", "name the step")
     assert_refused(certain, "no step in doubt", "run show mail-1")
     assert_refused(ended, "has ended (failed)")
@@ -415,7 +415,7 @@ def test_invalid_verdicts_are_refused(doubtful: Path) -> None:
 def test_a_question_can_be_answered(waiting: Path) -> None:
     answered, asked = run_each(["run", "answer", "trip-1", "true"], ["run", "show", "trip-1"], cwd=waiting)
     assert (answered.code, answered.err) == (0, "")
-    assert f"true by {ME}, to be received" in asked.out
+    assert f"true by {ME}, not received yet" in asked.out
     resumed = run("run", "resume", "trip-1", "--tasks", "trips", cwd=waiting)
     assert resumed.lines[0]["paid"] == "paid 412.5"
     trip = shown(waiting, "trip-1")
@@ -440,7 +440,7 @@ def test_one_of_several_questions_can_be_answered(tmp_path: Path) -> None:
         )
         assert answered.code == 0
         assert_refused(none, "open question", "run show both")
-        assert f"-5 by {ME}, to be received" in shows.out
+        assert f"-5 by {ME}, not received yet" in shows.out
         assert "duramen run answer both JSON --question 'one?'" in shows.out
         assert run("run", "answer", "both", "1", cwd=tmp_path).code == 0
         assert dm.resume("both", both) == [1, -5]
@@ -471,9 +471,9 @@ def test_invalid_answers_are_refused(parked: Path) -> None:
         ["run", "answer", "unknown", "1"],
         cwd=parked,
     )
-    assert_refused(text, "the answer is no JSON", "quotes")
+    assert_refused(text, "the answer is not valid JSON", "quotes")
     assert_refused(constant, "NaN")
-    assert_refused(deep, "the answer is no JSON")
+    assert_refused(deep, "the answer is not valid JSON")
     assert_refused(number, "open question", "run show mail-1")
     assert_refused(ended, "has ended (done)")
     assert_refused(unknown, "there is no run 'unknown'")
@@ -494,7 +494,7 @@ def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
     )
     assert_refused(ended, "has ended (done)", "open run")
     assert_refused(unknown, "there is no run 'unknown'", "duramen runs")
-    assert_refused(broken, "--data is no JSON", "quotes")
+    assert_refused(broken, "--data is not valid JSON", "quotes")
 
 
 # -- cancel, fork, resume and replay
@@ -509,7 +509,7 @@ def test_cancel_reports_whether_the_run_has_ended(waiting: Path) -> None:
         cwd=waiting,
     )
     assert (at_once.code, at_once.out) == (0, "mail-1 is cancelled.\n")
-    assert (later.code, "takes it up" in later.out) == (0, True)
+    assert (later.code, "is being cancelled" in later.out) == (0, True)
     assert_refused(ended, "has ended (done)", "only an open run")
     assert_refused(unknown, "there is no run 'unknown'")
     mail = shown(waiting, "mail-1")
@@ -528,8 +528,8 @@ def test_a_fork_continues_independently(doubtful: Path) -> None:
         ["run", "fork", "unknown", "none"],
         cwd=doubtful,
     )
-    assert (forked.code, forked.out.startswith(f"other goes on from {KILLED} at 7")) == (0, True)
-    assert_refused(again, "exists already", "another id")
+    assert (forked.code, forked.out.startswith(f"Forked other from {KILLED} at position 7.")) == (0, True)
+    assert_refused(again, "already exists", "another id")
     assert before.code == 2
     assert_refused(beyond, "cannot be forked at 999")
     assert_refused(unknown, "there is no run 'unknown'")
@@ -597,17 +597,17 @@ def test_replay_prints_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
     [
         ("nowhere", "there is no module 'nowhere'", "PYTHONPATH"),
         ("nowhere.deeper:task", "there is no module 'nowhere.deeper'", "PYTHONPATH"),
-        ("trips:nothing", "there is no 'trips:nothing': its tasks are trip, mail", "one that is there"),
-        ("trips:NUMBER", "'trips:NUMBER' is no task", "@duramen.task"),
-        ("trips:MIXED", "'mial'", "list tasks"),
-        ("trips:search", "'trips:search' is no task", "@duramen.task"),
-        ("trips.py", "names no module", "not a file"),
-        ("../trips", "names no module", "not a file"),
-        (":trip", "names no module", "module:attribute"),
+        ("trips:nothing", "there is no 'trips:nothing': its tasks are trip, mail", "a task in the module"),
+        ("trips:NUMBER", "'trips:NUMBER' is not a task", "@duramen.task"),
+        ("trips:MIXED", "'mial'", "list only tasks"),
+        ("trips:search", "'trips:search' is not a task", "@duramen.task"),
+        ("trips.py", "is not the name of a module", "not a path"),
+        ("../trips", "is not the name of a module", "not a path"),
+        (":trip", "is not the name of a module", "module:attribute"),
         ("json", "module 'json' has no tasks", "@duramen.task"),
         ("raising", "importing 'raising' failed with ZeroDivisionError", 'python -c "import raising"'),
-        ("leaving", "importing 'leaving' failed with SystemExit", "try it alone"),
-        ("needing", "importing 'needing' failed with ModuleNotFoundError", "try it alone"),
+        ("leaving", "importing 'leaving' failed with SystemExit", "see the whole error"),
+        ("needing", "importing 'needing' failed with ModuleNotFoundError", "see the whole error"),
     ],
 )
 def test_import_failures_are_explained(parked: Path, place: str, message_part: str, hint_part: str) -> None:
@@ -646,7 +646,7 @@ def test_a_signalled_worker_finishes_its_current_run(waiting: Path, number: sign
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", "-c", "1", cwd=waiting) as process:
             assert process.stderr is not None
-            _read_until(process.stderr, "Ctrl-C stops")
+            _read_until(process.stderr, "Stop with Ctrl-C")
             subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
             until(lambda: dm.run_info("slow-1").status == "running", "the run")
             process.send_signal(number)

@@ -202,7 +202,7 @@ def test_what_recall_had_to_do_without_is_said_in_a_line() -> None:
     with open_memory("memory:", embedder=CallableEmbedder(fails, name="fails", dims=3)) as dm:
         dm.memory.remember("alpha")
         for budget, said in (
-            (2000, "(Searched without meaning: no vectors from "),
+            (2000, "(Searched without meaning: cannot use "),
             (120, "(Searched without meaning)"),
         ):
             found = dm.session("s").recall("alpha", budget=budget)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.context.compaction.extract import Excerpt, summarise
-from duramen.context.compaction.sentences import is_manners, sentences
+from duramen.context.compaction.sentences import is_pleasantry, sentences
 
 KINDS = ["message", "tool.called", "tool.returned", "decision", "error", "resolution", "summary"]
 
@@ -230,7 +230,7 @@ def test_an_error_and_its_fix_are_shortened_together() -> None:
     ],
 )
 def test_pleasantries_are_left_out(text: str) -> None:
-    assert is_manners(text)
+    assert is_pleasantry(text)
     assert summarise(talk(("user", text), ("assistant", text)), limit=100, counter=COUNTER) == ""
 
 
@@ -245,7 +245,7 @@ def test_pleasantries_are_left_out(text: str) -> None:
     ],
 )
 def test_what_only_begins_with_manners_is_not(text: str) -> None:
-    assert not is_manners(text)
+    assert not is_pleasantry(text)
     assert text.rstrip(".") in summarise(talk(("user", text)), limit=100, counter=COUNTER)
 
 

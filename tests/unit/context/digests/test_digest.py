@@ -63,7 +63,7 @@ COUNTER = Thirds()
 def digested(output: object, limit: int = 100) -> str:
     text = digest(output, limit=limit, counter=COUNTER, reference=REFERENCE)
     assert COUNTER.count(text) <= limit, text
-    assert text.endswith(f"\nwhole: {REFERENCE}")
+    assert text.endswith(f"\nfull: {REFERENCE}")
     return text
 
 
@@ -205,7 +205,7 @@ def test_counts_are_told(told: str) -> None:
 
 def test_lines_that_are_all_alike_are_no_counts() -> None:
     told = digested("\n".join(f"worker {n} wrote {n * 3} rows" for n in range(900))).splitlines()[1:]
-    assert told == ["first: worker 0 wrote 0 rows", "last: worker 899 wrote 2697 rows", f"whole: {REFERENCE}"]
+    assert told == ["first: worker 0 wrote 0 rows", "last: worker 899 wrote 2697 rows", f"full: {REFERENCE}"]
 
 
 def test_a_program_that_speaks_of_errors_is_no_trouble() -> None:
@@ -275,7 +275,7 @@ def test_one_long_line_shows_its_beginning_and_its_end() -> None:
     text = digested(code + "window.theEnd=1}();")
     assert "1 line]" in text
     assert "first: /*! charts v2.1 */!function(e)" in text
-    assert "window.theEnd=1}();\nwhole: " in text
+    assert "window.theEnd=1}();\nfull: " in text
 
 
 # -- data
@@ -527,7 +527,7 @@ def test_below_the_smallest_limit_the_reference_is_left() -> None:
     least = minimum(REFERENCE, COUNTER)
     assert digest(PYTEST, limit=least, counter=COUNTER, reference=REFERENCE) == REFERENCE
     assert digest(PYTEST, limit=0, counter=COUNTER, reference=REFERENCE) == REFERENCE
-    assert digest(PYTEST, limit=least + 4, counter=COUNTER, reference=REFERENCE) == f"whole: {REFERENCE}"
+    assert digest(PYTEST, limit=least + 4, counter=COUNTER, reference=REFERENCE) == f"full: {REFERENCE}"
     for limit in range(least, 200):
         text = digest(PYTEST, limit=limit, counter=COUNTER, reference=REFERENCE)
         assert COUNTER.count(text) <= limit
@@ -535,8 +535,8 @@ def test_below_the_smallest_limit_the_reference_is_left() -> None:
 
 
 def test_what_is_short_is_there_once() -> None:
-    assert digested("all is well").splitlines()[1:] == ["first: all is well", f"whole: {REFERENCE}"]
-    assert digested("one\ntwo\n").splitlines()[1:] == ["first: one", "last: two", f"whole: {REFERENCE}"]
+    assert digested("all is well").splitlines()[1:] == ["first: all is well", f"full: {REFERENCE}"]
+    assert digested("one\ntwo\n").splitlines()[1:] == ["first: one", "last: two", f"full: {REFERENCE}"]
 
 
 def test_the_room_that_others_leave_is_used() -> None:
@@ -657,7 +657,7 @@ def test_the_limit_holds_whatever_comes(output: object, limit: int, counter: Thi
 
 
 FIXED = """
-tool output characters character lines line whole exit status first last row rows columns column table CSV TSV
+tool output characters character lines line full exit status first last row rows columns column table CSV TSV
 diff file files changed commit commits log listing directories sections HTML title headings link links image images JSON
 data list of object objects with key keys text integer number null boolean true false empty the a value more"""
 

@@ -229,7 +229,7 @@ def test_an_edit_while_the_agent_writes_is_not_lost(open_one: Open, path: Path) 
         ("## Current Goal\na\n", "next action"),
         ("## Current Goal\ng\n<<<<<<< HEAD\n", "conflict"),
         (b"\xff\xfe", "UTF-8"),
-        ("x" * 1_100_000, "bytes at most"),
+        ("x" * 1_100_000, "at most 1,048,576 bytes"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_and_left_alone(open_one: Open, path: Path, text: Any, words: str) -> None:
@@ -282,7 +282,7 @@ def test_an_earlier_text_that_git_put_back_is_no_edit(path: Path) -> None:
         subprocess.run(["git", "-C", str(path.parent), "reset", "-q", "--hard", "HEAD~1"], check=True)
         synced = kept.sync()
         assert (synced.edited, synced.progress.completed) == (False, ("x",))
-        assert "git put an earlier text back" in synced.notes[0], "it is said"
+        assert "git restored an earlier text" in synced.notes[0], "it is said"
 
 
 def test_a_removal_between_two_sessions_is_seen(open_one: Open, path: Path) -> None:

@@ -143,7 +143,7 @@ def test_subdirectories_worktrees_links_and_a_head_without_branch(repository: Pa
 def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     path.write_text("1")
-    with pytest.raises(InvalidInput, match="no work tree of git") as refusal:
+    with pytest.raises(InvalidInput, match="not in a git work tree") as refusal:
         commit(path, "x")
     assert "git init" in refusal.value.hint
     assert not (tmp_path / ".git").exists()
@@ -191,7 +191,7 @@ def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.
     monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
     with pytest.raises(DuramenError, match=r"index\.lock") as failure:
         commit(path, "x")
-    assert "another git process" in failure.value.hint
+    assert "the other git process" in failure.value.hint
     monkeypatch.setattr(git_commands, "PAUSES", (0.05,) * 100)
     release = threading.Timer(0.2, lock.unlink)
     release.start()
