@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from programs.conversations import Words, recount
+from programs.conversations import WordCounter, count_tokens
 
 import duramen
 from duramen import Draft, Duramen, Session
@@ -150,7 +150,7 @@ def test_ten_thousand_turns_cost_what_the_first_ones_cost(tmp_path: Path, monkey
     assert max(steps) <= 1.15 * min(steps)
     assert sizes[-1] <= 4.4 * sizes[0]
     assert "Book LH00000 because 000 euro is cheap" in context.memory  # the first decision is known after all that
-    assert recount(context, Words().count) > 0
+    assert count_tokens(context, WordCounter().count) > 0
 
 
 @pytest.mark.promise("W10")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain
+from programs.checkpoint_writers import as_loaded, checkpoints_of, fields_of, list_checkpoints
 from programs.child_processes import ChildProcesses
 from programs.cutting_proxy import CuttingProxy
 
@@ -36,7 +36,7 @@ def expect(cp: Checkpoints, number: int, **which: Any) -> None:
     """That a checkpoint, or the newest, is the one of this number."""
     found = drive(cp.load("s", "main", **which))
     assert found is not None
-    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(fields_of(number)))
+    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), as_loaded(fields_of(number)))
 
 
 def check_survivors(address: str, said: int, most: int) -> int:
@@ -46,7 +46,7 @@ def check_survivors(address: str, said: int, most: int) -> int:
         newest = drive(cp.load("s", "main"))
         reached = -1 if newest is None else int(newest.note["n"])
         assert said <= reached <= most
-        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == list(range(reached, -1, -1))
+        assert [saved.note["n"] for saved in list_checkpoints(cp, "s", "main")] == list(range(reached, -1, -1))
         for number in range(max(0, reached - 12), reached + 1):
             expect(cp, number, id=f"c{number}")
         assert dm.verify().ok
@@ -94,7 +94,7 @@ def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, processes: Ch
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)
         left = [number for number in range(9) if point != "append.committed" or f"c{number}" not in ids]
-        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == left[::-1]
+        assert [saved.note["n"] for saved in list_checkpoints(cp, "s", "main")] == left[::-1]
         for number in left:
             expect(cp, number, id=f"c{number}")
         assert dm.verify().ok
@@ -114,7 +114,7 @@ def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> 
         proxy.cut_after(b"COMMIT")
         assert drive(cp.drop("s", "main", ["c0", "c5"], reason="test")) == 2
         assert proxy.cuts == 5
-        assert [saved.id for saved in listed(cp, "s", "main")] == ["c7", "c6", "c4", "c3", "c2", "c1"]
+        assert [saved.id for saved in list_checkpoints(cp, "s", "main")] == ["c7", "c6", "c4", "c3", "c2", "c1"]
         for number in (1, 2, 3, 4, 6, 7):
             expect(cp, number, id=f"c{number}")
         assert dm.verify().ok

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from programs.child_processes import ChildProcesses, Gate
-from programs.conversations import SMALL, Recorder, digest_of, take_turn
+from programs.conversations import SMALL_WINDOW, RecordingModel, digest_of, take_turn
 
 import duramen
 from duramen import Context, Draft, Session, Window
@@ -42,9 +42,9 @@ class Whole(NamedTuple):
 
 @cache
 def uninterrupted() -> Whole:
-    model = Recorder()
+    model = RecordingModel()
     compacting = []
-    with duramen.open("memory:", window=Window(**SMALL, model=model)) as dm:
+    with duramen.open("memory:", window=Window(**SMALL_WINDOW, model=model)) as dm:
         session = dm.session("s")
         for number in range(TURNS):
             take_turn(session, number)
@@ -91,7 +91,7 @@ class Story:
 
     def check(self, newest: int = 2) -> None:
         """The contexts that processes saw are built again by this one."""
-        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+        with duramen.open(self._address, window=Window(**SMALL_WINDOW)) as dm:
             session = dm.session("s")
             for position, digest in self.seen[-newest:]:
                 assert digest_of(session.context(at=position)) == digest
@@ -103,7 +103,7 @@ class Story:
     def end(self) -> Counter[str]:
         """It ends as the one that nobody killed; returns how often the model was asked what."""
         whole = uninterrupted()
-        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+        with duramen.open(self._address, window=Window(**SMALL_WINDOW)) as dm:
             assert journaled(dm.session("s")) == whole.events
             assert dm.session("s").context() == whole.context
         asked = Counter(self._calls.read_text().splitlines())
@@ -149,9 +149,9 @@ def test_a_restart_asks_no_model(address: str, processes: ChildProcesses, tmp_pa
     story = Story(processes, address, tmp_path / "calls")
     assert not story.go_on(TURNS)
     asked = story.end()
-    model = Recorder()
+    model = RecordingModel()
     for _ in range(2):
-        with duramen.open(address, window=Window(**SMALL, model=model)) as dm:
+        with duramen.open(address, window=Window(**SMALL_WINDOW, model=model)) as dm:
             assert dm.session("s").context() == uninterrupted().context
     assert model.prompts == []
     assert set(asked.values()) == {1}
@@ -168,12 +168,12 @@ def test_processes_that_compact_at_the_same_moment_agree(
     for name in ("one", "two", "three"):
         gate = Gate(tmp_path / name)
         given: dict[str, Any] = {"address": address, "gate": gate.path, "calls": str(tmp_path / "calls")}
-        children = [processes.start("conversations:compact_together", **given, session=name) for _ in range(4)]
+        children = [processes.start("conversations:compact_concurrently", **given, session=name) for _ in range(4)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
         found = {child.finish()[1] for child in children}
-        with duramen.open(address, window=Window(**SMALL)) as dm:
+        with duramen.open(address, window=Window(**SMALL_WINDOW)) as dm:
             session = dm.session(name)
             assert found == {digest_of(session.context())} == {digest_of(session.context(at=session.head().position))}
             keys = [event.key for event in session.events(types="context.summary")]
@@ -185,7 +185,7 @@ def test_processes_that_compact_at_the_same_moment_agree(
 @pytest.mark.promise("W8", "J5")
 @pytest.mark.parametrize("visit", range(3))
 def test_a_neighbour_that_compacts_in_between_is_noticed(tmp_path: Path, visit: int) -> None:
-    path, window = tmp_path / "agent.db", Window(**SMALL)
+    path, window = tmp_path / "agent.db", Window(**SMALL_WINDOW)
     with duramen.open(path, window=window) as dm, duramen.open(path, window=window) as neighbour:
         session = dm.session("s")
         for number in range(8):

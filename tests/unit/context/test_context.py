@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from programs.conversations import Characters, Recorder, Words, digest_of, recount, take_turn
+from programs.conversations import CharacterCounter, RecordingModel, WordCounter, count_tokens, digest_of, take_turn
 from programs.side_effects import Open
 
 import duramen
@@ -99,10 +99,10 @@ def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Ope
 
 
 @pytest.mark.promise("W2")
-@pytest.mark.parametrize("counter", [None, Characters()], ids=["estimate", "characters"])
+@pytest.mark.parametrize("counter", [None, CharacterCounter()], ids=["estimate", "characters"])
 def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, counter: Any) -> None:
     session = dm.session("s")
-    budget = 3_000 if isinstance(counter, Characters) else 1_000
+    budget = 3_000 if isinstance(counter, CharacterCounter) else 1_000
     session.say("system", "You are a travel agent.")
     huge = (LONG * 150, "x" * 4_000, "漢字" * 2_000, {"rows": [[number, LONG] for number in range(90)]})
     for batch in range(25):
@@ -117,7 +117,7 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, co
         context = session.context(budget=budget, counter=counter)
         assert context.tokens <= budget
         if counter is not None:
-            assert recount(context, counter.count) <= context.tokens
+            assert count_tokens(context, counter.count) <= context.tokens
         assert sum(one.tokens for one in context.trace) <= context.tokens
         assert context.memory or batch == 0
         assert context.messages[-1].plain()["id"] == f"c{batch * 40 + 39}"
@@ -184,7 +184,7 @@ def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) 
         said = [f"{number} {'w ' * (words - 1)}" for number in range(6)]
         for text in said:
             session.say("user", text)
-        context = session.context(counter=Words(), mask_above=8_000, keep_last=2)
+        context = session.context(counter=WordCounter(), mask_above=8_000, keep_last=2)
         assert bool(context.memory) is summarised
         assert [one.content for one in context.messages] == (said[-2:] if summarised else said)
 
@@ -201,7 +201,7 @@ def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) 
         ({"max_items": 1}, 5),
         ({"max_items": 400, "threshold": 0.02}, 5),
         ({"max_items": 400, "budget": 600}, 5),
-        ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": Words()}, 40),
+        ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": WordCounter()}, 40),
     ],
 )
 def test_all_four_are_settings(dm: Duramen, changes: dict[str, Any], stay: int) -> None:
@@ -246,7 +246,7 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) 
 
 
 @pytest.mark.promise("W5", "W6")
-@pytest.mark.parametrize("counter", [None, Words()], ids=["estimate", "words"])
+@pytest.mark.parametrize("counter", [None, WordCounter()], ids=["estimate", "words"])
 def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, counter: Any) -> None:
     session = dm.session("s")
     output = "begun\n" + "".join(f"line {number}: ok\n" for number in range(15_000)) + "error: disk full\n"
@@ -254,7 +254,7 @@ def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, coun
     result = session.tool_result(call, output, error=True)
     session.decide("Free the disk", reason="it is full " * 30)
     context = session.context(counter=counter)
-    count = (counter or Words()).count
+    count = (counter or WordCounter()).count
     asked, shown, decided = context.messages
     assert asked.call == {"id": call.data["id"], "tool": "make", "arguments": {"target": "all " * 50}}
     assert decided.content == "Decision: Free the disk\nReason: " + "it is full " * 30
@@ -345,7 +345,7 @@ def test_a_piece_that_cannot_be_is_refused(dm: Duramen, piece: Any) -> None:
 
 @pytest.mark.promise("W8")
 def test_a_summary_is_used_again_by_whoever_comes_next(open_one: Open) -> None:
-    model = Recorder()
+    model = RecordingModel()
     session = open_one().session("s")
     chat(session, 30)
     before = session.context(model=model)
@@ -364,7 +364,7 @@ def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(dm: 
     session.decide("Fly on May 4", reason="the fair begins on May 5")
     for number in range(24):
         chat(session, 20, begin=number * 20)
-        context = session.context(budget=1_200, counter=Words())
+        context = session.context(budget=1_200, counter=WordCounter())
         assert sum(one.tokens for one in context.trace if one.kind == "summary") <= 1_200 * 0.25 + 6 * 20
     levels = [event.data["level"] for event in session.events(types="context.summary")]
     assert max(levels) >= 2
@@ -382,7 +382,7 @@ def test_the_least_important_goes_first_and_the_trace_says_so(dm: Duramen) -> No
     for priority in ("normal", "high", "low", "always", "low", "normal", "high"):
         session.say("user", f"{priority} {text}", priority=priority)
     session.say("user", "And now?")
-    roomy: dict[str, Any] = {"counter": Words(), "threshold": 1.0, "max_items": 40, "keep_last": 0, "mask_to": 60}
+    roomy: dict[str, Any] = {"counter": WordCounter(), "threshold": 1.0, "max_items": 40, "keep_last": 0, "mask_to": 60}
     gone = {}
     for budget in (360, 310, 265, 220, 175, 130):
         context = session.context(at=8, budget=budget, **roomy)
@@ -424,7 +424,7 @@ def test_tokens_stay_flat_over_five_hundred_turns(dm: Duramen) -> None:
     tokens = []
     for number in range(0, 500, 4):
         chat(session, 4, begin=number)
-        tokens.append(session.context(budget=1_000, counter=Words()).tokens)
+        tokens.append(session.context(budget=1_000, counter=WordCounter()).tokens)
     assert 0 < max(tokens[-25:]) <= max(tokens[50:75])
     assert max(tokens) <= 500
 

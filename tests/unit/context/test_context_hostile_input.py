@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from programs.conversations import SMALL, Characters, Recorder, Words, recount, take_turn
+from programs.conversations import SMALL_WINDOW, CharacterCounter, RecordingModel, WordCounter, count_tokens, take_turn
 
 import duramen
 from duramen import Draft, Duramen, Session
@@ -49,7 +49,7 @@ def talk_about_ann(session: Session, number: int) -> None:
 
 
 @pytest.mark.promise("G3")
-@pytest.mark.parametrize("model", [None, Recorder()], ids=["extract", "model"])
+@pytest.mark.parametrize("model", [None, RecordingModel()], ids=["extract", "model"])
 def test_an_erased_person_is_gone_from_contexts_and_summaries(dm: Duramen, model: Any) -> None:
     session = dm.session("s")
     for number in range(12):
@@ -87,11 +87,11 @@ def test_no_byte_of_an_erased_person_is_left_in_the_file(tmp_path: Path) -> None
         session = dm.session("s")
         for number in range(12):
             talk_about_ann(session, number)
-            session.context(**SMALL)
+            session.context(**SMALL_WINDOW)
         assert files_with(tmp_path, SECRET)
         dm.erase("ann")
         assert files_with(tmp_path, SECRET) == []
-        session.context(**SMALL)
+        session.context(**SMALL_WINDOW)
     assert files_with(tmp_path, SECRET) == []
 
 
@@ -100,12 +100,12 @@ def test_nothing_of_a_sealed_conversation_can_be_read_in_the_file(tmp_path: Path
     with duramen.open(tmp_path / "agent.db", key=KEY) as dm:
         for number in range(12):
             talk_about_ann(dm.session("s"), number)
-            context = dm.session("s").context(**SMALL)
+            context = dm.session("s").context(**SMALL_WINDOW)
     assert SECRET in context.memory
     assert files_with(tmp_path, SECRET) == []
     assert files_with(tmp_path, "Main Street") == []
     with duramen.open(tmp_path / "agent.db", key=KEY) as dm:
-        assert dm.session("s").context(**SMALL) == context
+        assert dm.session("s").context(**SMALL_WINDOW) == context
 
 
 def test_a_backlog_of_somebody_who_was_erased_hides_nothing(dm: Duramen) -> None:
@@ -391,7 +391,7 @@ def test_what_lies_between_two_messages_costs_nothing(tmp_path: Path, monkeypatc
 # -- settings at their ends
 
 
-@pytest.mark.parametrize("counter", [Words(), Characters(), None], ids=["words", "characters", "estimate"])
+@pytest.mark.parametrize("counter", [WordCounter(), CharacterCounter(), None], ids=["words", "characters", "estimate"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -416,7 +416,7 @@ def test_settings_at_their_ends(changes: dict[str, Any], counter: Any) -> None:
             take_turn(session, number)
             context = session.context(counter=counter, **changes)
             assert context.tokens <= context.budget
-            assert counter is None or recount(context, counter.count) <= context.tokens
+            assert counter is None or count_tokens(context, counter.count) <= context.tokens
             assert session.context(at=context.position, counter=counter, **changes) == context
             assert context.messages
             assert context.system == "Be brief."
@@ -450,7 +450,7 @@ def test_a_plain_function_counts_and_is_asked_once_for_each_text(dm: Duramen) ->
 
     session = dm.session("s")
     session.append_all(messages(10))
-    assert session.context(counter=count).tokens == session.context(counter=Words()).tokens  # type: ignore[arg-type]
+    assert session.context(counter=count).tokens == session.context(counter=WordCounter()).tokens  # type: ignore[arg-type]
     known = len(asked)
     session.context(counter=count)  # type: ignore[arg-type]
     assert len(asked) == known
@@ -468,9 +468,9 @@ def test_messages_that_come_while_others_compact(dm: Duramen) -> None:
 
     def look(_: int) -> None:
         while not spoken.is_set():
-            context = session.context(**SMALL)
-            assert context.tokens <= SMALL["budget"]
-            assert session.context(at=context.position, **SMALL) == context
+            context = session.context(**SMALL_WINDOW)
+            assert context.tokens <= SMALL_WINDOW["budget"]
+            assert session.context(at=context.position, **SMALL_WINDOW) == context
 
     spoken = threading.Event()
     with ThreadPoolExecutor(6) as pool:
@@ -485,13 +485,13 @@ def test_messages_that_come_while_others_compact(dm: Duramen) -> None:
     assert len(said) == 120
     keys = [event.key for event in session.events(types="context.summary")]
     assert len(keys) == len(set(keys))
-    told = {place for one in session.context(**SMALL).trace for place in range(one.first, one.last + 1)}
+    told = {place for one in session.context(**SMALL_WINDOW).trace for place in range(one.first, one.last + 1)}
     assert {event.position for event in session.events(types="talk.message")} <= told
     assert dm.verify().ok
 
 
 def test_a_model_is_asked_once_by_all_who_want_the_same_context() -> None:
-    class Slow(Recorder):
+    class Slow(RecordingModel):
         def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
             threading.Event().wait(0.05)
             return super().complete(prompt, system=system, max_tokens=max_tokens)
@@ -506,15 +506,15 @@ def test_a_model_is_asked_once_by_all_who_want_the_same_context() -> None:
 
 
 def test_many_sessions_on_one_event_loop(any_address: str) -> None:
-    async def converse(dm: duramen.AsyncDuramen, name: str, model: Recorder) -> None:
+    async def converse(dm: duramen.AsyncDuramen, name: str, model: RecordingModel) -> None:
         session = dm.session(name)
         for number in range(12):
             await session.say("user", f"{name}: question {number} about LH{number}")
             call = await session.tool_call("search", {"n": number})
             await session.tool_result(call, f"{name} {number}")
-            context = await session.context(**SMALL, model=model)
-            assert context.tokens <= SMALL["budget"]
-            assert await session.context(at=context.position, **SMALL, model=model) == context
+            context = await session.context(**SMALL_WINDOW, model=model)
+            assert context.tokens <= SMALL_WINDOW["budget"]
+            assert await session.context(at=context.position, **SMALL_WINDOW, model=model) == context
             others = [other for other in names if other != name and f"{other}:" in context.json().decode()]
             assert others == []
         assert await session.fetch("#1") == f"{name}: question 0 about LH0"
@@ -522,7 +522,7 @@ def test_many_sessions_on_one_event_loop(any_address: str) -> None:
     names = [f"session-{number}" for number in range(12)]
 
     async def whole() -> None:
-        model = Recorder()
+        model = RecordingModel()
         async with await duramen.aopen(any_address) as dm:
             await asyncio.gather(*(converse(dm, name, model) for name in names))
             assert len(model.prompts) >= len(names)

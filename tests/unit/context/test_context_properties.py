@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.conversations import Characters, Recorder, Words, digest_of, recount
+from programs.conversations import CharacterCounter, RecordingModel, WordCounter, count_tokens, digest_of
 from programs.paths import TESTS
 from programs.provider_requests import check_anthropic, check_openai
 
@@ -30,7 +30,7 @@ from duramen.runtime import Blocking, drive
 from duramen.testing.clock import FakeClock, FakeIds
 
 QUICK: Any = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-COUNTERS: dict[str, Any] = {"characters": Characters(), "words": Words(), "estimate": None}
+COUNTERS: dict[str, Any] = {"characters": CharacterCounter(), "words": WordCounter(), "estimate": None}
 
 
 # -- what can be said
@@ -133,7 +133,7 @@ class Play:
 
     def __init__(self, dm: Duramen, window: dict[str, Any], counter: str, modelled: bool) -> None:
         self.dm = dm
-        self.changes = {**window, "counter": COUNTERS[counter], "model": Recorder() if modelled else None}
+        self.changes = {**window, "counter": COUNTERS[counter], "model": RecordingModel() if modelled else None}
         self.count = None if COUNTERS[counter] is None else COUNTERS[counter].count
         self.played = Played(dm.session("s"))
         self.begun = False
@@ -197,7 +197,7 @@ class Play:
     def _check(self, context: Context) -> None:
         assert context.tokens <= self.changes["budget"]
         if self.count is not None:
-            assert recount(context, self.count) <= context.tokens
+            assert count_tokens(context, self.count) <= context.tokens
         assert self.session.context(at=context.position, **self.changes) == context
         calls = [said.call["id"] if said.call else None for said in context.messages]
         for index, said in enumerate(context.messages):

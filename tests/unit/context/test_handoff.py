@@ -179,7 +179,7 @@ def test_it_begins_once_however_many_try(tmp_path: Path, processes: ChildProcess
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
         given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
-        children = [processes.start("session_writers:go_on", **given) for _ in range(3)]
+        children = [processes.start("session_writers:continue_session", **given) for _ in range(3)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
@@ -199,7 +199,9 @@ def test_a_kill_in_between_changes_nothing(tmp_path: Path, processes: ChildProce
         dm.session("old").progress.complete("one")
     for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
-        child = processes.start("session_writers:go_on", address=address, new=new, old="old", crash=(point, visit))
+        child = processes.start(
+            "session_writers:continue_session", address=address, new=new, old="old", crash=(point, visit)
+        )
         assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
             if begun(dm, new):

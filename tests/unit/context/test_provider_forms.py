@@ -10,7 +10,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from programs.conversations import Characters, take_turn
+from programs.conversations import CharacterCounter, take_turn
 from programs.model_server import ModelServer, claude, gpt, says
 from programs.provider_requests import check_anthropic, check_openai
 
@@ -295,7 +295,7 @@ def test_what_is_sent_is_within_the_budget(session: Session, form: str, memory_i
     for number in range(30):
         session.say("assistant", f"Answer {number} about flight LH{number}.", name="Ann" if number % 3 else None)
         for budget in (100, 130, 160, 200, 260):
-            context = session.context(budget=budget, counter=Characters(), keep_last=3)
+            context = session.context(budget=budget, counter=CharacterCounter(), keep_last=3)
             render: Callable[..., dict[str, Any]] = getattr(context, form)
             assert _texts(render(memory_in=memory_in)) <= context.tokens <= budget
 

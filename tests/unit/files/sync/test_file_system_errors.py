@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
+from programs.file_errors import CALLS, DENIED, DISK_FULL, IO_ERROR, READ_ONLY, failing_call
 from programs.paths import TESTS
 
 import duramen
@@ -87,16 +87,16 @@ def test_an_error_of_the_disk_is_named_and_the_next_sync_repairs_all(tmp_path: P
     with (
         duramen.open(tmp_path / "count.db", embedder="none") as dm,
         changed_on_both_sides(dm, tmp_path / "count") as files,
-        failing(name, 0, BROKEN) as count,
+        failing_call(name, 0, IO_ERROR) as count,
     ):
         files.sync()
     total = count[0]
     chosen = sorted({1 + round(step * (total - 1) / 7) for step in range(8)}) if total else []
     for number in chosen:
-        code = (FULL, BROKEN, READ_ONLY)[number % 3]
+        code = (DISK_FULL, IO_ERROR, READ_ONLY)[number % 3]
         root = tmp_path / str(number)
         with duramen.open(tmp_path / f"{number}.db", embedder="none") as dm:
-            with changed_on_both_sides(dm, root) as files, failing(name, number, code):
+            with changed_on_both_sides(dm, root) as files, failing_call(name, number, code):
                 sync_or_say_why(files)
             expect_whole(dm, root)
 
@@ -107,7 +107,7 @@ def test_a_full_disk_stays_full_and_nothing_is_lost(dm: duramen.Duramen, tmp_pat
     with changed_on_both_sides(dm, root) as files:
         before = {path: path.read_bytes() for path in root.rglob("*.md")}
         for _ in range(3):
-            with failing("write", 1, FULL), pytest.raises(FileError, match="No space left"):
+            with failing_call("write", 1, DISK_FULL), pytest.raises(FileError, match="No space left"):
                 files.sync()
             assert {path: path.read_bytes() for path in root.rglob("*.md")}.items() >= before.items()
     expect_whole(dm, root)
@@ -191,18 +191,18 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
 
 COMMAND = """
 import sys
-from programs.filefaults import failing
+from programs.file_errors import failing_call
 from duramen.cli.app import main
 name, number, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.argv[1:] = sys.argv[4:]
-with failing(name, number, code):
+with failing_call(name, number, code):
     main()
 """
 
 
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize(
-    ("name", "code"), [("write", FULL), ("rename", READ_ONLY), ("fsync", BROKEN), ("scandir", DENIED)]
+    ("name", "code"), [("write", DISK_FULL), ("rename", READ_ONLY), ("fsync", IO_ERROR), ("scandir", DENIED)]
 )
 def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name: str, code: int) -> None:
     store, root = tmp_path / "a.db", tmp_path / "m"

@@ -1,4 +1,4 @@
-"""Errors of the file system, where the code that keeps memory files calls it: the call of a name that is counted."""
+"""File system errors in the calls that the code for memory files makes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from typing import Any
 
 CALLS = ("open", "write", "fsync", "rename", "unlink", "mkdir", "scandir", "stat", "fstat", "read", "lseek", "link")
-_OURS = ("/duramen/files/", "/filelock/")
+_CALLERS = ("/duramen/files/", "/filelock/")
 
 
 @contextmanager
-def failing(name: str, number: int, code: int) -> Iterator[list[int]]:
-    """Let the call of that number fail once, counted from 1; 0 lets none fail. Gives a list with the count."""
+def failing_call(name: str, number: int, code: int) -> Iterator[list[int]]:
+    """Make call `number` of `os.<name>` fail, counted from 1. With 0, none fails. Yields a list with the call count."""
     real, count = getattr(os, name), [0]
 
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         caller = sys._getframe(1).f_code.co_filename
-        if any(part in caller for part in _OURS):
+        if any(part in caller for part in _CALLERS):
             count[0] += 1
             if count[0] == number:
                 raise OSError(code, os.strerror(code))
-        return real(*given, **named)
+        return real(*args, **options)
 
     setattr(os, name, call)
     try:
@@ -33,4 +33,4 @@ def failing(name: str, number: int, code: int) -> Iterator[list[int]]:
         setattr(os, name, real)
 
 
-FULL, BROKEN, READ_ONLY, DENIED = errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES
+DISK_FULL, IO_ERROR, READ_ONLY, DENIED = errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES
