@@ -1,9 +1,9 @@
-"""The agent of `trip_agent.py`, written the plain way: do a step, then save that it is done.
+"""The agent of `trip_agent.py` without duramen: it executes a step, then saves a checkpoint.
 
     python examples/checkpoint_after_agent.py agent.json http://127.0.0.1:PORT
 
-Between the two is a moment in which the step has happened and is not recorded. The key of each booking does not help: it
-is created for the request, as HTTP clients do, and lost with the process. Mail takes no key at all.
+If the process is killed between the two, the step has happened and is not recorded. The idempotency key of a booking
+does not help, because it is created for each request and lost with the process. The mail gateway takes no key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ travel = Travel(ADDRESS)
 
 
 def once(name: str, do: Callable[[], Any]) -> Any:
-    """The result of a step: from the checkpoint, or by doing it and saving it afterwards."""
+    """Return the result of a step from the checkpoint, or execute the step and save its result."""
     path = Path(CHECKPOINT)
     done = json.loads(path.read_text()) if path.exists() else {}
     if name not in done:

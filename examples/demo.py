@@ -1,9 +1,9 @@
-"""The main promise in seconds: an agent is killed in the middle of a booking and of a mail, and does neither twice.
+"""A demo that takes a few seconds: an agent is killed during a booking and during a mail, and does neither twice.
 
-Three kinds of process, nothing is simulated: a travel agency that speaks HTTP (`travel_server.py`), an agent that books there
-(`trip_agent.py`), and this one, which kills the agent with SIGKILL after the agency has acted and before its answer
-arrives, starts it again, and prints what the journal says as it grows. Then the same for an agent that saves a
-checkpoint after each step (`checkpoint_after_agent.py`). Exits with 1 if the promise was not kept.
+Nothing is simulated. A travel agency runs as an HTTP server (`travel_server.py`), and an agent books there
+(`trip_agent.py`). This process kills the agent with SIGKILL after the agency has acted and before its answer arrives,
+starts it again, and prints the journal as it grows. Then it does the same with an agent that saves a checkpoint after
+each step (`checkpoint_after_agent.py`). The exit code is 1 if duramen did something twice.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ import duramen
 HERE = Path(__file__).parent
 RUN = "trip-456"
 EFFECTS = {"book": "bookings", "send_mail": "mails"}
-"""The steps during which the agent is killed, and the list of the agency that shows when."""
+"""The steps during which the agent is killed, and the list of the agency that each one adds to."""
 TIMEOUT = 30.0
-"""Seconds after which the demo fails. Nothing here takes longer than two."""
+"""Seconds after which the demo fails. Each part takes less than two seconds."""
 ANSWER_DELAY = 60.0
 """Seconds by which the agency delays its first answers: longer than any agent lives."""
 PAUSE = 0.3 if sys.stdout.isatty() else 0.0
-"""Seconds after each line, so that it can be read."""
+"""Seconds to wait after each line, so that people can read it."""
 
 
 class DemoFailed(Exception):
-    """The demo could not be completed, so it says nothing about the promise."""
+    """The demo could not be completed, so it shows nothing about duramen."""
 
 
 class Outcome(NamedTuple):
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
 
 class Timeline:
-    """Prints what happens, line by line; on a terminal, also what the agent does now."""
+    """Prints what happens, line by line. On a terminal, it also shows what the agent does now."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -73,7 +73,7 @@ class Timeline:
 
 
 class Processes:
-    """Every process that the demo starts. None outlives it, however it ends."""
+    """All processes that the demo starts. It ends them when it exits."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[str]] = []
@@ -87,7 +87,7 @@ class Processes:
             sys.exit(128 + number)
 
     def start(self, script: str, *given: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        # In its own session, so that Ctrl-C only reaches the demo, which then ends the others.
+        # In a session of its own, so that Ctrl-C only reaches the demo, which then ends the process.
         self._uninterruptible = True
         process = subprocess.Popen(
             [sys.executable, str(HERE / script), *given],
@@ -110,7 +110,7 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._uninterruptible = True
-        agents_first = self._started[::-1]  # an agent without its agency would print errors
+        agents_first = self._started[::-1]  # an agent without an agency would print errors
         for process in agents_first:
             process.kill()
         for process in agents_first:
@@ -158,15 +158,15 @@ class Scenario:
 
     def start_agent(self) -> None:
         self._agent = self._processes.start(*self._command, self.agency.address)
-        self._timeline.set_status(f"process {self._agent.pid} is at work")
+        self._timeline.set_status(f"process {self._agent.pid} is running")
         self._timeline.print_line("agent", f"starts as process {self._agent.pid}", "bold")
 
     def kill_agent_during(self, effect: str) -> None:
-        """Wait until the agency has acted, then kill the agent before it gets the answer."""
+        """Wait until the agency has acted, then kill the agent before the answer arrives."""
         self._wait(lambda: getattr(self.agency.outcome(), effect) > 0)
         self._agent.kill()
         self._agent.wait()
-        self._timeline.set_status("nobody is at work")
+        self._timeline.set_status("no agent is running")
         self._timeline.print_line("agent", "killed with SIGKILL before the answer arrived", "bold red")
 
     def wait_for_agent(self) -> str:
@@ -174,14 +174,14 @@ class Scenario:
         self._wait(lambda: self._agent.poll() is not None)
         assert self._agent.stdout is not None
         if self._agent.returncode != 0:
-            raise DemoFailed(f"the agent ended with {self._agent.returncode}")
+            raise DemoFailed(f"the agent exited with code {self._agent.returncode}")
         return self._agent.stdout.read().strip()
 
     def _wait(self, reached: Callable[[], bool]) -> None:
         until = time.monotonic() + TIMEOUT
         while not reached():
             if time.monotonic() > until:
-                raise DemoFailed("the agent and the agency did not come to it in time")
+                raise DemoFailed(f"the agent and the agency took longer than {TIMEOUT:g} s")
             self._print_new_entries()
             time.sleep(0.01)
         self._print_new_entries()
@@ -192,8 +192,8 @@ class Scenario:
 
 
 def with_duramen(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
-    """Follow the journal of an agent that is killed in the middle of each effect."""
-    timeline.print_title("duramen: intent, act, outcome; a check settles doubt", "trip_agent.py")
+    """Follow the journal of an agent that is killed during each effect."""
+    timeline.print_title("duramen: journal the intent, act, journal the outcome", "trip_agent.py")
     path = folder / "agent.db"
     with duramen.open(path) as dm:
         scenario = Scenario(processes, timeline, folder / "agency-1", "trip_agent.py", path)
@@ -233,13 +233,13 @@ def event_line(event: duramen.Event) -> tuple[str, str]:
         case "run.started", _:
             return f"{data['task']}({', '.join(map(repr, data['args']))}) begins", ""
         case "run.resumed", _:
-            return "the run goes on; what is done is not done again", ""
+            return "the run continues; completed steps are not repeated", ""
         case "step.started", _:
             return f"{step}: intent", ""
         case "step.done", _:
             return f"{step}: done, {short_text(value)}", "green"
         case "step.settled", "happened":
-            return f"{step}: its check found {short_text(value)} there: it happened", "bold cyan"
+            return f"{step}: its check found {short_text(value)}, so it happened", "bold cyan"
         case "step.settled", verdict:
             return f"{step}: {verdict}", "yellow"
         case "run.finished", _:
@@ -248,21 +248,21 @@ def event_line(event: duramen.Event) -> tuple[str, str]:
 
 
 def short_text(value: Any) -> str:
-    """The result of a step in a few words."""
+    """A short text for the result of a step."""
     if isinstance(value, list):
         return f"{len(value)} found"
     return str(value.get("number") or value.get("flight")) if isinstance(value, dict) else str(value)
 
 
 def with_checkpoint_after(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
-    """The same kills for an agent that saves a checkpoint after each step."""
-    timeline.print_title("checkpoint after: act, then save that it is done", "checkpoint_after_agent.py")
+    """Kill an agent that saves a checkpoint after each step, at the same moments."""
+    timeline.print_title("checkpoint after: act, then save a checkpoint", "checkpoint_after_agent.py")
     checkpoint = folder / "agent.json"
     scenario = Scenario(processes, timeline, folder / "agency-2", "checkpoint_after_agent.py", checkpoint)
     for effect in EFFECTS.values():
         scenario.kill_agent_during(effect)
         saved = json.loads(checkpoint.read_text(encoding="utf-8"))
-        timeline.print_line("checkpoint", f"{', '.join(saved)}: done; of more it knows nothing", "yellow")
+        timeline.print_line("checkpoint", f"only {', '.join(saved)} recorded as done", "yellow")
         scenario.start_agent()
     timeline.print_line("agent", f"finished: {scenario.wait_for_agent()}", "bold green")
     return scenario.agency.outcome()
@@ -270,7 +270,7 @@ def with_checkpoint_after(processes: Processes, timeline: Timeline, folder: Path
 
 def comparison(outcomes: dict[str, Outcome]) -> Table:
     """One row for each agent, one column for each kind of effect."""
-    table = Table(title="one trip, two kills", title_justify="left")
+    table = Table(title="One trip, two kills", title_justify="left")
     table.add_column("")
     for name in Outcome._fields:
         table.add_column(name, justify="right")
@@ -292,9 +292,9 @@ def run_both(timeline: Timeline) -> int:
     timeline.console.print()
     timeline.console.print(comparison(outcomes))
     if outcomes["duramen"] != Outcome(1, 1):
-        timeline.console.print("[bold red]The promise was not kept.")
+        timeline.console.print("[bold red]The agent with duramen did something twice, or not at all.")
         return 1
-    timeline.console.print("[green]Killed twice, and nothing was done twice.[/] Next: `duramen --help`, docs/.")
+    timeline.console.print("[green]duramen: killed twice, nothing done twice.[/] Next: `duramen --help`, docs/.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A client of the travel agency in `travel_server.py`. It does not use duramen."""
+"""A client for the travel agency of `travel_server.py`. It does not use duramen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Entry = dict[str, Any]
 
 
 class Travel:
-    """The agency at an address."""
+    """The travel agency at an address."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -1,10 +1,10 @@
-"""A travel agency on 127.0.0.1: flights, bookings and mails over real HTTP, stored on disk.
+"""A travel agency on 127.0.0.1: flights, bookings and mails over HTTP, stored on disk.
 
-    python examples/travel_server.py FOLDER         prints its address; ends when its input does
+    python examples/travel_server.py FOLDER
 
-Bookings honour an Idempotency-Key. Mail takes no key, as most mail gateways do not, but what was sent can be looked up
-by its reference. With `--hold SECONDS` the first booking and the first mail are entered at once and answered that much
-later: time enough to kill the client that waits for the answer.
+It prints its address, and exits when its standard input is closed. Bookings take an Idempotency-Key. Mails take none,
+as with most mail gateways, but a sent mail can be found by its reference. With `--hold SECONDS`, the first booking and
+the first mail are stored at once and answered later, so that a client can be killed while it waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Entry = dict[str, Any]
 
 
 class EntryFile:
-    """The bookings or the mails, one line each. An entry is on disk before it is answered."""
+    """The bookings or the mails, one on each line. An entry is on disk before the request is answered."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self._path = path
@@ -42,12 +42,12 @@ class EntryFile:
         return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
 
     def find(self, field: str, value: str | None) -> Entry | None:
-        """The entry with this value. Waits for an entry that is being written, so that None is reliable."""
+        """Return the entry with this value, or None. It waits for a write in progress, so that None is reliable."""
         with self._mutex:
             return next((entry for entry in self.entries() if value is not None and entry.get(field) == value), None)
 
     def add(self, details: Entry, key: str | None = None) -> tuple[Entry, bool]:
-        """Add an entry, or find the one with the same key. Returns it, and whether it is the first of all."""
+        """Add an entry, or find the one with the same key. Returns it, and whether it is the first entry."""
         with self._mutex:
             known = self.find("key", key)
             if known is not None:
@@ -108,18 +108,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """No log."""
+        """Print no log."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A travel agency on loopback.")
-    parser.add_argument("folder", type=Path, help="where bookings and mails are stored")
-    parser.add_argument("--hold", type=float, default=0.0, help="seconds by which the first answers are delayed")
+    parser = argparse.ArgumentParser(description="A travel agency on 127.0.0.1 for the examples.")
+    parser.add_argument("folder", type=Path, help="the folder for bookings and mails")
+    parser.add_argument("--hold", type=float, default=0.0, help="delay the first answers by this many seconds")
     given = parser.parse_args()
     agency = Agency(given.folder, given.hold)
     threading.Thread(target=agency.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{agency.server_port}", flush=True)
-    sys.stdin.read()  # the process that started this has ended
+    sys.stdin.read()  # returns when the process that started this one has ended
 
 
 if __name__ == "__main__":

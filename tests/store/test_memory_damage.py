@@ -121,7 +121,7 @@ def test_two_of_a_key_that_hold_at_once_are_found(
 ) -> None:
     with duramen.open(address) as dm:
         drive(enter(dm._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
-        monkeypatch.setattr("duramen.stores.common.memory_rows.settled", lambda row, *_: [row])
+        monkeypatch.setattr("duramen.stores.common.memory_rows.rows_for", lambda row, *_: [row])
         drive(enter(dm._core, memory("b", key="k", begins=begins)))
         assert dm.verify().ok == sound
 

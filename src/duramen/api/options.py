@@ -1,4 +1,4 @@
-"""The keyword options of the public methods, and the checks that several of them share."""
+"""The keyword options of the public methods, and checks that several methods share."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from ..execution.workers.worker import Queue
 
 ALL = 2**31
-"""The default limit of lists that show everything."""
+"""The limit of lists without a limit."""
 
 
 class AppendOptions(TypedDict, total=False):
-    """Options of an append.
+    """Options of the methods that append events.
 
-    key         idempotency key: a repeat in this session returns the first answer
-    expected    the position that the writer expects to be the last; `PositionConflict` if it is not
-    subject     the person whom the data is about; erasing that person removes it
-    fence       the number of the writer's lease; `LeaseLost` if it is not the current one
+    Attributes:
+        key: idempotency key. A second append with the same key in this session stores nothing and returns the first
+            event.
+        expected: the last position of the session that the writer expects. `PositionConflict` if it is another one.
+        subject: the person that the data is about. `erase` removes the data.
+        fence: the fencing number of the writer's lease. `LeaseLost` if it is not the current one.
     """
 
     key: str | None
@@ -36,10 +38,12 @@ class AppendOptions(TypedDict, total=False):
 class ReadOptions(TypedDict, total=False):
     """Which events to read.
 
-    start, stop     the first and the last position, both included
-    types           an event type, or several
-    backwards       newest first
-    limit           at most so many
+    Attributes:
+        start: the first position, included. Default: 1.
+        stop: the last position, included. Default: the end of the session.
+        types: one event type, or several. Default: all.
+        backwards: newest first. Default: False.
+        limit: the maximum number of events. Default: no limit.
     """
 
     start: int
@@ -50,7 +54,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class WindowChanges(TypedDict, total=False):
-    """The settings of a context window that one call changes. See `Window`."""
+    """Settings of the context window that one call overrides. See `Window`."""
 
     budget: int
     threshold: float
@@ -66,16 +70,18 @@ class WindowChanges(TypedDict, total=False):
 class CheckpointParts(TypedDict, total=False):
     """What a checkpoint holds in addition to its values.
 
-    next        what comes next
-    pending     tasks that are under way
-    config      what the state was made with
-    writes      what the last step wrote
-    step        the number of the step
-    kind        why it is made: "manual", "subtask", "irreversible" or "periodic"
-    pin         keep it whatever the policy says
-    after       the id of the checkpoint that must be the newest (None: there must be none)
-    subject     the person whom the state is about; erasing that person removes it
-    fence       the number of the writer's lease
+    Attributes:
+        next: what the agent does next.
+        pending: tasks that have started and not ended.
+        config: the configuration that produced the state.
+        writes: what the last step wrote.
+        step: the number of the step.
+        kind: why the checkpoint was saved: "manual" (the default), "subtask", "irreversible" or "periodic".
+        pin: protect the checkpoint from `expire`. Default: False.
+        after: the id of the checkpoint that must be the newest one, or None if there must be none. Otherwise the call
+            raises `CheckpointConflict`. Default: not checked.
+        subject: the person that the state is about. `erase` removes the state.
+        fence: the fencing number of the writer's lease. `LeaseLost` if it is not the current one.
     """
 
     next: Any
@@ -91,16 +97,17 @@ class CheckpointParts(TypedDict, total=False):
 
 
 class StartOptions(TypedDict, total=False):
-    """Options of `start`, in addition to the task and its positional arguments.
+    """Options of `start`.
 
-    id          the run's name: a second start under it changes nothing (random)
-    kwargs      keyword arguments of the task
-    session     the session whose journal the run is written to (one of its own)
-    subject     the person whom the run is about; erasing that person removes its data
-    queue       the queue whose limits apply; only workers of that queue take the run up
-    queue_key   the key in the queue, such as a customer
-    priority    runs with a higher one are taken up first (0)
-    delay       seconds before it may be taken up (0)
+    Attributes:
+        id: the id of the run. Starting the same id again changes nothing. Default: a random id.
+        kwargs: keyword arguments of the task.
+        session: the session that the run is journaled in. Default: a session with the id of the run.
+        subject: the person that the run is about. `erase` removes the data of the run.
+        queue: the queue whose limits apply. Only workers that serve this queue execute the run.
+        queue_key: a key within the queue, such as a customer.
+        priority: runs with a higher priority are executed first. Default: 0.
+        delay: seconds before a worker may execute the run. Default: 0.
     """
 
     id: str
@@ -114,7 +121,16 @@ class StartOptions(TypedDict, total=False):
 
 
 class RunFilter(TypedDict, total=False):
-    """Which runs to list: by `status` (one or several), `task`, `queue`, `parent` and `session`; at most `limit`."""
+    """Which runs to list.
+
+    Attributes:
+        status: one status of `RunStatus`, or several.
+        task: the name of the task.
+        queue: the name of the queue.
+        parent: the id of the run that started them.
+        session: the session that they are journaled in.
+        limit: the maximum number of runs. Default: 100.
+    """
 
     status: str | Iterable[str]
     task: str
@@ -125,12 +141,13 @@ class RunFilter(TypedDict, total=False):
 
 
 class WorkOptions(TypedDict, total=False):
-    """Options of a worker, in addition to its tasks.
+    """Options of `work`.
 
-    concurrency     runs at the same time (8 threads; 64 on an event loop)
-    queues          the queues that it works on, with their limits
-    schedules       recurring work
-    until_idle      return when nothing is due any more (False: work until stopped)
+    Attributes:
+        concurrency: how many runs are executed at the same time. Default: 8 threads; 64 on an event loop.
+        queues: the queues to serve, with their limits.
+        schedules: recurring runs to start.
+        until_idle: return when no run is due. Default: False, which works until `stop_working`.
     """
 
     concurrency: int
@@ -140,11 +157,12 @@ class WorkOptions(TypedDict, total=False):
 
 
 class Scope(TypedDict, total=False):
-    """Which memories are meant: those that everyone in the workspace may know, and
+    """Which memories to use. Memories of the workspace are always included.
 
-    subject         those about this person
-    session         those that belong to this session alone
-    everyone        everything that is remembered, of all persons and sessions
+    Attributes:
+        subject: also the memories about this person.
+        session: also the memories of this session.
+        everyone: all memories, of all persons and sessions. Default: False.
     """
 
     subject: str | None
@@ -153,16 +171,18 @@ class Scope(TypedDict, total=False):
 
 
 class RecallOptions(Scope, total=False):
-    """How to search.
+    """How to search memories.
 
-    limit           at most so many (10)
-    kinds           a kind, or several
-    metadata        only what has these values
-    since, until    only what holds or happened from and to then
-    threshold       only what is that much like the query, from 0 to 1 (0)
-    diversity       how much hits are to differ from each other, from 0 to 1 (0)
-    half_life       after how long newness counts half, in seconds or as a timedelta (90 days): of two that fit equally
-                    the newer one comes first, the more so the shorter this is
+    Attributes:
+        limit: the maximum number of hits. Default: 10.
+        kinds: one kind of memory, or several. Default: all.
+        metadata: only memories whose metadata has these values.
+        since: only memories that hold or happened at or after this time.
+        until: only memories that hold or happened at or before this time.
+        threshold: the minimum likeness to the query, from 0 to 1. Default: 0.
+        diversity: how much the hits should differ from each other, from 0 to 1. Default: 0.
+        half_life: the age at which recency counts half, in seconds or as a timedelta. A shorter one favours newer
+            memories more. Default: 90 days.
     """
 
     limit: int
@@ -176,7 +196,7 @@ class RecallOptions(Scope, total=False):
 
 
 def check_options(call: str, given: Mapping[str, Any], known: type) -> None:
-    """Refuse options that a call does not have: a misspelt one must not be ignored."""
+    """Raise `InvalidInput` for options that the call does not have, so that a misspelt option is not ignored."""
     names = known.__annotations__
     unknown = given.keys() - names.keys()
     if unknown:
@@ -185,9 +205,17 @@ def check_options(call: str, given: Mapping[str, Any], known: type) -> None:
 
 
 def model_of(model: Model | str | None) -> Model | None:
-    """The model that an argument stands for: itself, or the one of that name."""
+    """The model of an argument: a model is returned unchanged, a name is loaded. Raises `InvalidInput`."""
     if isinstance(model, str):
         return load_model(model)
     if model is not None and not hasattr(model, "complete"):
-        raise InvalidInput(f"{model!r} is not a model", hint="give a model, or a name such as openai:NAME@URL")
+        raise InvalidInput(
+            f"an object of type {type(model).__name__} is not a model",
+            hint="give an object with a complete() method, or a name such as openai:NAME@URL",
+        )
     return model
+
+
+def shown(value: object) -> str:
+    """A value for an error message: short, and without the password of a URL."""
+    return f"a URL of {len(value)} characters" if isinstance(value, str) and "://" in value else repr(value)[:80]

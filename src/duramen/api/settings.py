@@ -1,4 +1,4 @@
-"""From an address and settings to a journal: which store, which keys, which clock."""
+"""Opens the store and the journal that an address and settings describe."""
 
 from __future__ import annotations
 
@@ -20,44 +20,53 @@ from ..memory.catalog.memory_event import MemoryProjection
 from ..memory.knowledge.policies import KindPolicy
 from ..ports import Clock, Embedder, Ids, Model, Store
 from ..runtime import Runtime
+from .options import shown
 
 Address = str | PathLike[str]
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine."""
 
     def now(self) -> int:
         return time.time_ns() // 1000
 
 
 class Settings(TypedDict, total=False):
-    """The settings of `open` and `aopen`, in addition to the address.
+    """The settings of `open` and `aopen`.
 
-    workspace       the tenant; nothing crosses it ("default")
-    key             master key(s) for sealing: 32 bytes, hex, base64, several (the first one wraps), or a
-                    function that gives them; else the environment's DURAMEN_KEY; without one, nothing is sealed
-    file_key        encrypts a SQLite file whole (32 bytes, hex or base64); else DURAMEN_FILE_KEY
-    redact          whether credentials are replaced before they are stored (True), or a `Redactor`
-    blob_above      bytes from which text and bytes are stored apart, once (16 KiB)
-    max_payload     bytes that one event may hold (64 MiB)
-    timeout         seconds to wait for a lock or a connection (30)
-    pool_size       connections to PostgreSQL at most (10)
-    keep_unknown    give values of classes that are not registered as `Unregistered` instead of refusing them (False)
-    readonly        open without the right to write (False)
-    embedder        what makes vectors of texts: "minilm" (the default), "openai:NAME@URL", a function or an `Embedder`;
-                    "none" searches by words alone; else the environment's DURAMEN_EMBEDDER
-    episodes        how many episodes sessions have, and how long they count: an `EpisodePolicy` (1,000, a day)
-    suspicious      what recall does with text that looks like instructions to the model: "keep", "flag" (the default)
-                    or "quarantine", which leaves it out
-    policies        what kinds of memory need before they are used, and when they are stale: {"fact": KindPolicy(…)}
-    write_back      whether what is worth keeping of a turn is written back in the background (True)
-    model           a model, or its name ("anthropic:claude-haiku-4-5"), that reads over what was said, in that
-                    background, for what the rules miss (none: the rules alone)
-    model_every     after how many turns of a session it does (5)
-    window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
-    production      refuse what loses data; else the environment's DURAMEN_ENV=production (False)
-    clock, ids      where time and unguessable bytes come from
+    Attributes:
+        workspace: the tenant. A handle reads and writes one workspace only. Default: "default".
+        key: the master key that seals payloads: 32 bytes, hex or base64. A list holds the current key first, then
+            older ones. A function may return the key or the list. Default: the environment variable DURAMEN_KEY.
+            Without a key nothing is sealed.
+        file_key: encrypts a whole SQLite file: 32 bytes, hex or base64. Default: the environment variable
+            DURAMEN_FILE_KEY.
+        redact: whether credentials are replaced before they are stored, or a `Redactor`. Default: True.
+        blob_above: text and bytes above this size are stored as blobs, equal ones once. In bytes. Default: 16 KiB.
+        max_payload: the maximum size of one event, in bytes. Default: 64 MiB.
+        timeout: seconds to wait for a lock or a connection. Default: 30.
+        pool_size: the maximum number of connections to PostgreSQL. Default: 10.
+        keep_unknown: return values of unregistered classes as `Unregistered`. Default: False, which raises
+            `UnknownType`.
+        readonly: open the store without the right to write. Default: False.
+        embedder: computes vectors of texts: "minilm", "openai:NAME@URL", a function or an `Embedder`. "none" searches
+            by words alone. Default: the environment variable DURAMEN_EMBEDDER, or "minilm".
+        episodes: an `EpisodePolicy`: how many episodes a session has, and how long they count. Default: 1,000 and one
+            day.
+        policies: when a kind of memory is stale, and what it then needs before use: {"fact": KindPolicy(…)}.
+        suspicious: what recall does with text that looks like instructions to the model: "keep", "flag" (the
+            default), or "quarantine", which leaves it out.
+        window: a `Window`: how the context of a session is built. Default: 8,000 tokens, summarised from 80 %.
+        write_back: whether facts and procedures from finished turns and runs are saved in the background. Default:
+            True.
+        model: a model, or its name such as "anthropic:claude-haiku-4-5". In the background, it reads finished turns
+            for facts that the built-in rules miss. Default: none, which uses the rules alone.
+        model_every: the number of turns of a session after which `model` reads them. Default: 5.
+        production: refuse stores that lose data. Default: True if the environment variable DURAMEN_ENV is
+            "production".
+        clock: where the time comes from. Default: the clock of the machine.
+        ids: where unguessable bytes come from. Default: the operating system.
     """
 
     workspace: str
@@ -84,10 +93,10 @@ class Settings(TypedDict, total=False):
 
 
 def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
-    """The store that an address leads to. Blocks."""
+    """The store at an address. Blocks. Raises `InvalidInput` if the address is not valid."""
     text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
-        raise InvalidInput(f"{address!r} is not an address", hint="give a path, or a postgresql:// URL")
+        raise InvalidInput(f"{shown(address)} is not an address", hint="give a path, or a postgresql:// URL")
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
         return _in_memory(settings, runtime)
@@ -96,7 +105,7 @@ def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     if scheme in ("", "sqlite", "file"):
         path = text if not scheme else text.split("://", 1)[1].removeprefix("/" if scheme == "sqlite" else "")
         if not path:
-            raise InvalidInput(f"{address!r} names no file", hint="write it as sqlite:///agent.db, or just agent.db")
+            raise InvalidInput(f"the address {text!r} has no file name", hint="write sqlite:///agent.db, or agent.db")
         return _sqlite(path, settings, runtime)
     raise InvalidInput(
         f"duramen has no store for {scheme}:// addresses",
@@ -118,8 +127,8 @@ def _in_memory(settings: Settings, runtime: Runtime) -> Store:
     production = settings.get("production", os.environ.get("DURAMEN_ENV") == "production")
     if production:
         raise InMemoryRefused(
-            "the in-memory store loses everything with the process; production refuses it",
-            hint="open a file (agent.db) or postgresql://…",
+            "the in-memory store is not allowed in production: it loses all data when the process ends",
+            hint="open a file such as agent.db, or a postgresql:// URL",
         )
     return InMemoryStore(runtime)
 
@@ -139,7 +148,7 @@ def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
 
 
 def _key_source(given: KeySource | None, variable: str) -> KeySource | None:
-    """The key that was given, else the environment's."""
+    """The key from the settings, or from an environment variable."""
     return given if given is not None else os.environ.get(variable) or None
 
 
@@ -148,8 +157,8 @@ def _postgres(url: str, settings: Settings, runtime: Runtime) -> Store:
         from ..stores.postgres import PostgresSettings, PostgresStore
     except ImportError as error:
         raise InvalidInput(
-            f"PostgreSQL needs a driver that is not installed ({error.name})",
-            hint="pip install 'duramen[postgres]'",
+            f"the PostgreSQL store needs a package that is not installed: {error.name}",
+            hint="run: pip install 'duramen[postgres]'",
         ) from error
     chosen = PostgresSettings(
         url,
@@ -184,7 +193,7 @@ def open_journal(store: Store, settings: Settings) -> Journal:
 
 
 def embedder_loader(settings: Settings) -> Callable[[bool], Embedder | None]:
-    """A function that loads the embedder of these settings, and fetches its files if its argument is true."""
+    """A function that loads the embedder of these settings. It downloads missing files if its argument is true."""
     chosen = settings.get("embedder", os.environ.get("DURAMEN_EMBEDDER") or "minilm")
 
     def load(fetch: bool) -> Embedder | None:
@@ -205,23 +214,24 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse unknown settings: a misspelt `key` must not leave data unsealed."""
+    """Raise `InvalidInput` for invalid and for unknown settings: a misspelt `key` must not leave data unsealed."""
     for name, kinds in _NUMBERS.items():
         value: object = settings.get(name, 1)
         if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
-            raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0")
+            raise InvalidInput(f"{shown(value)} cannot be `{name}`", hint="give a number above 0")
     if not isinstance(settings.get("window", Window()), Window):
-        raise InvalidInput(f"{settings['window']!r} cannot be `window`", hint="give a duramen.Window(…)")
+        raise InvalidInput(f"{shown(settings['window'])} cannot be `window`", hint="give a duramen.Window(…)")
     if not isinstance(settings.get("episodes", EpisodePolicy()), EpisodePolicy):
-        raise InvalidInput(f"{settings['episodes']!r} cannot be `episodes`", hint="give a duramen.EpisodePolicy(…)")
+        hint = "give a duramen.EpisodePolicy(…)"
+        raise InvalidInput(f"{shown(settings['episodes'])} cannot be `episodes`", hint=hint)
     if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
-        hint = "say keep, flag or quarantine"
-        raise InvalidInput(f"{settings['suspicious']!r} cannot be `suspicious`", hint=hint)
+        hint = "give keep, flag or quarantine"
+        raise InvalidInput(f"{shown(settings['suspicious'])} cannot be `suspicious`", hint=hint)
     _check_policies(settings.get("policies", {}))
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
-        raise InvalidInput(f"unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
+        raise InvalidInput(f"open() got an unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
 
 
 def _check_policies(policies: object) -> None:
@@ -230,5 +240,6 @@ def _check_policies(policies: object) -> None:
     )
     if not good:
         raise InvalidInput(
-            f"{policies!r} cannot be `policies`", hint='give {"fact": duramen.KindPolicy("check", stale_after=30)}'
+            f"{shown(policies)} cannot be `policies`",
+            hint='give a dict such as {"fact": duramen.KindPolicy("check", stale_after=30)}',
         )

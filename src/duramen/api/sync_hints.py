@@ -1,4 +1,4 @@
-"""Hints for tools/generate_sync.py in the code of _async/. They do nothing at run time."""
+"""Hints in the code of _async/ for tools/generate_sync.py. They do nothing at run time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ T = TypeVar("T", bound=type)
 
 
 def sync_class(name: str, *, fields_of: str) -> Callable[[T], T]:
-    """The sync twin has another name than the async class without "Async", and a property for each field of the record
-    that the method `fields_of` returns."""
+    """Name the sync twin, where it is not the name of the async class without "Async".
+
+    The twin also gets a property for each field of the record that the method `fields_of` returns.
+    """
     return lambda cls: cls

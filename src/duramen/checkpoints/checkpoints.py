@@ -1,7 +1,7 @@
-"""Checkpoints: a session's state as of an event, stored as what is new in it.
+"""Checkpoints: a session's state as of an event. Only new data is written.
 
-A checkpoint is an event with the digest of the state, a bookmark with its manifest, and a chunk with the bodies that
-were not stored yet: all in one transaction.
+A checkpoint consists of an event with the digest of the state, a bookmark with its manifest, and a chunk with the
+bodies that were not stored before. One transaction writes all three.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from .write_batcher import StateWrite
 from .writer import StateWriter
 
 ANYTHING: Any = object()
-"""As `after`: the new checkpoint follows the newest one, whichever that is."""
+"""A value of `after`: the newest checkpoint is not checked."""
 _LATEST = 2**62
 _CACHED_NEWEST = 10_000
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint: its position, the note that was saved with it and, once they are loaded, its fields. `skipped` are
-    the newer ones that could not be read, and why."""
+    """A checkpoint: its position, the note that was saved with it and, once loaded, its fields.
+
+    `skipped` holds the errors of newer checkpoints that could not be read.
+    """
 
     session: str
     name: str
@@ -47,7 +49,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Attachment(NamedTuple):
-    """An event that belongs to a checkpoint: its position, its data, and its own fields, if it has some."""
+    """An event that belongs to a checkpoint: its position, its data, and its own fields if it has any."""
 
     position: int
     data: dict[str, Any]
@@ -83,9 +85,11 @@ class Checkpoints:
         actor: str | None = None,
         also: tuple[Bookmark, ...] = (),
     ) -> StoredCheckpoint:
-        """Store a state; durable on return. It replaces an older one with the same id. Raises `CheckpointConflict` if
-        `after` is not the newest (None: if there is one). A writer with an empty cache encodes it against the newest
-        under this name, or under the name `like`."""
+        """Store a state; durable on return. It replaces an older checkpoint with the same id.
+
+        Raises `CheckpointConflict` if `after` is not the newest checkpoint, or if `after` is None and there is one. A
+        writer with an empty cache encodes the state against the newest one under this name, or under the name `like`.
+        """
         _check(session, name)
         if subject is not None:
             check_name("subject", subject)
@@ -94,7 +98,7 @@ class Checkpoints:
             raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
         cached = after is not None and after == self._newest.get((session, name))
         expected = None
-        if after is not ANYTHING:  # what is cached is not read first: the store compares it anyway
+        if after is not ANYTHING:  # a cached id needs no read: the store compares it anyway
             expected = (name, after if cached else await self._expected_own(session, name, after))
         bookmark = Bookmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
@@ -117,8 +121,8 @@ class Checkpoints:
         self._newest[session, name] = id
 
     async def _expected_own(self, session: str, name: str, after: str | None) -> str | None:
-        """The id that the newest of the session's own checkpoints must have if `after` is the newest readable one: None
-        if a fork shares that one with its parent."""
+        """The id that the newest of the session's own checkpoints must have, given that `after` must be the newest
+        readable one. None if a fork shares that one with its parent."""
         own: str | None = None
         async for found in self._journal.bookmarks.find(session, BookmarkQuery(name), page=1):
             if own is None and found.session == session:
@@ -148,9 +152,11 @@ class Checkpoints:
         fields: Fields | None = None,
         can_wait: bool = False,
     ) -> None:
-        """Append an event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with fields of its
-        own if it has some; durable on return. With `can_wait` it may wait a moment for the next checkpoint, and is
-        stored together with it."""
+        """Append an event that belongs to the checkpoint `id`, such as the writes of a graph; durable on return.
+
+        It may have fields of its own. With `can_wait`, it may wait a moment for the next checkpoint, and is stored
+        together with it.
+        """
         _check(session, name)
         bookmark = Bookmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
         write = StateWrite(
@@ -163,9 +169,11 @@ class Checkpoints:
     async def load(
         self, session: str, name: str, *, id: str | None = None, at: int | None = None, until: int | None = None
     ) -> StoredCheckpoint | None:
-        """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none. If the
-        newest is damaged, the one before it, with the damage in `skipped`; a damaged one asked for by id raises
-        `CheckpointDamaged`."""
+        """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none.
+
+        If the newest one is damaged, the one before it is returned, with the error in `skipped`. Raises
+        `CheckpointDamaged` if all are damaged, or the one with the `id` is.
+        """
         _check(session, name)
         skipped: tuple[CheckpointDamaged, ...] = ()
         query = BookmarkQuery(name, id, _bounded(at), _bounded(until))
@@ -188,8 +196,11 @@ class Checkpoints:
     async def list(
         self, session: str, name: str, *, before: str | None = None, limit: int | None = None
     ) -> AsyncGenerator[StoredCheckpoint, None]:
-        """Checkpoints without their fields, newest first; those before the one with the id `before`. Damaged ones are
-        left out: `load` and `verify` report them."""
+        """Checkpoints without their fields, newest first; with `before`, only those before the checkpoint with that
+        id.
+
+        Damaged checkpoints are left out: `load` and `verify` report them.
+        """
         _check(session, name)
         upto = None
         if before is not None:
@@ -203,7 +214,7 @@ class Checkpoints:
             if limit is not None and len(given) >= limit:
                 return
             if found.bookmark.id in given:
-                continue  # a fork saved it again: the newer one counts
+                continue  # a fork has saved the same id again, and the newer one counts
             try:
                 saved = await self._header(found)
             except CheckpointDamaged:
@@ -237,8 +248,8 @@ class Checkpoints:
         return StoredCheckpoint(found.session, name, id, position, time, pinned, note, digest)
 
     async def _with_fields(self, found: Found) -> StoredCheckpoint | None:
-        """A checkpoint with its fields; None if it was removed. One that does not match is read again: another process may
-        have moved or removed it meanwhile."""
+        """A checkpoint with its fields; None if it was removed. If it does not match, it is read again, because
+        another process may have moved or removed it meanwhile."""
         while True:
             try:
                 return await self._read(found)
@@ -283,7 +294,7 @@ class Checkpoints:
         return given
 
     async def names(self, session: str, prefix: str = "") -> Sequence[str]:
-        """The names under which the session has checkpoints, those that it shares with its parents included."""
+        """The names under which the session has checkpoints, including those that it shares with its parents."""
         journal = self._journal
         names = set(await journal.store.bookmark_names(journal.workspace, session, prefix))
         for origin, _, last in await journal.reader.lineage(session):
@@ -296,19 +307,23 @@ class Checkpoints:
     # -- changing
 
     def forget(self) -> None:
-        """Drop cached states from memory, after an erasure."""
+        """Drop cached states from memory. Call it after an erasure."""
         self._writer.forget(None)
 
     async def drop(self, session: str, name: str, ids: RemovalTargets, *, reason: str) -> int:
-        """Remove checkpoints of a session, their attachments and every byte that only they need. `ids` may be None (all
-        under the name) or a function, which is called again if other writers append meanwhile. Returns how many were
-        removed; a fork that shares them loses them too."""
+        """Remove checkpoints of a session, their attachments, and every byte that only they need. Returns how many
+        were removed.
+
+        `ids` may be None (all under the name) or a function, which is called again if other writers append meanwhile.
+        A fork that shares the checkpoints loses them too.
+        """
         _check(session, name)
         self._writer.forget(session)
         return await CheckpointRemoval(self._journal, session, name).remove(ids, reason)
 
     async def pin(self, session: str, name: str, id: str, pinned: bool) -> bool:
-        """Keep a checkpoint of this session from expiring, or no longer; False if it has none with this id."""
+        """Protect a checkpoint of this session from expiring, or stop protecting it. Returns False if there is none
+        with this id."""
         _check(session, name)
         query = BookmarkQuery(name, check_name("checkpoint", id))
         while True:
@@ -323,14 +338,14 @@ class Checkpoints:
             try:
                 await self._journal.append_prepared(session, prepared, owner, expected=head.position, changes=changes)
             except PositionConflict:
-                continue  # a removal may have moved its state meanwhile
+                continue  # a removal may have moved its state
             return True
 
 
 def _check(session: str, name: str) -> None:
     check_name("session", session)
     if check_name("name", name).startswith(ATTACHED):
-        raise InvalidInput(f"a name cannot begin with {ATTACHED!r}: {name!r}", hint="begin it with a letter")
+        raise InvalidInput(f"the name {name!r} begins with {ATTACHED!r}, which is reserved", hint="begin with a letter")
 
 
 def _bounded(place: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Chunks and manifests as they are stored: packed, compressed, sealed, and read back."""
+"""Seals chunks and manifests for the store, and reads them back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 _PLAIN = bytes((EnvelopeFlags.PLAIN,))
 _NEAR = 32
-"""Two ranges of a chunk log with at most this many bodies between them are read as one."""
+"""Two ranges of a chunk log with at most this many bodies between them are read together."""
 
 
 class Chunks:
@@ -29,12 +29,12 @@ class Chunks:
         self._ids = journal.ids
 
     def seal_chunk(self, session: str, chunk_log: int, start: int, bodies: list[bytes], owner: Owner) -> Chunk:
-        """Bodies as a chunk of a chunk log."""
+        """Bodies as a sealed chunk of a chunk log."""
         where = _pack((self._workspace, session, chunk_log, start))
         return Chunk(chunk_log, start, len(bodies), owner.ref, enclose(_pack(bodies), owner, where, self._ids))
 
     def seal_manifest(self, session: str, name: str, id: str, manifest: bytes, owner: Owner) -> bytes:
-        """A packed manifest as a bookmark's row holds it."""
+        """A packed manifest, sealed for the row of a bookmark."""
         where = _pack((self._workspace, session, name, id)) if owner.data_key else b""
         return enclose(manifest, owner, where, self._ids)
 
@@ -47,17 +47,17 @@ class Chunks:
                 bodies = await self.bodies(session, pages, owner)
                 manifest.add_pages([bodies[page.chunk_log, page.first] for page in pages])
         except (KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as error:
-            raise ValueError(f"its manifest is broken, or a page of it is missing ({error})") from error
+            raise ValueError(f"its manifest is damaged, or one of its pages is missing ({error})") from error
         return manifest
 
     async def bodies(self, session: str, ranges: Sequence[BodyRange], owner: Owner) -> dict[tuple[int, int], bytes]:
-        """The bodies of some ranges, by chunk log and index. Those whose chunk is missing or does not open are left
-        out."""
+        """The bodies of some ranges, by chunk log and index. A body is left out if its chunk is missing or cannot be
+        opened."""
         found: dict[tuple[int, int], bytes] = {}
         for chunk_log, first, last in _merged(ranges):
             for _, start, _, _, envelope in await self._store.chunks(self._workspace, session, chunk_log, first, last):
                 try:
-                    if envelope[:1] == _PLAIN:  # not bound to its place: a short cut, as there may be hundreds
+                    if envelope[:1] == _PLAIN:  # a faster path, because there may be hundreds of chunks
                         bodies = _unpack(memoryview(envelope)[1:])
                     else:
                         where = _pack((self._workspace, session, chunk_log, start))

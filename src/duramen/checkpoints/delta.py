@@ -1,4 +1,4 @@
-"""Delta encoding of states: a manifest that refers to bodies that are stored already, and the bodies that are new."""
+"""Delta encoding of states: a manifest that refers to stored bodies, and the bodies that are new."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .manifest import (
 from .persistent_list import PersistentList, as_persistent_list
 
 _INLINE_BYTES = 64
-"""Values up to this size are stored in the manifest itself: a reference would hardly be shorter."""
+"""Values up to this size are stored in the manifest, because a reference would not be much shorter."""
 _UNPAGED = 8
-"""The last ranges of a list, which are not put on a page: the last one may still grow."""
+"""How many of the last ranges of a list are not written to a page, because the last range may still grow."""
 _MISSES = 16
-"""New items of a list that are searched in its previous version before the rest counts as new."""
+"""How many items may be missing in the previous version of a list before all following items count as new."""
 _NAMES = 32
 _LISTS = 64
 _LIST_ITEMS = 20_000
@@ -42,8 +42,11 @@ _BODIES = 4096
 
 @dataclass(slots=True)
 class DeltaBase:
-    """What the next delta of a session is encoded against: where the chunk log ends, how the last state under each name
-    is stored, lists by the digest of their first item, and bodies by their digest. It keeps the most recent of each."""
+    """What the next delta of a session is encoded against.
+
+    It holds the end of the chunk log, how the last state under each name is stored, lists by the digest of their
+    first item, and bodies by their digest. It keeps the most recent ones of each.
+    """
 
     chunk_log: int
     end: int
@@ -51,7 +54,7 @@ class DeltaBase:
     by_first_item: dict[bytes, StoredList] = field(default_factory=dict)
     bodies: dict[bytes, BodyRange] = field(default_factory=dict)
     _item_count: int = 0
-    """Items of all lists in `by_first_item`."""
+    """The number of items of all lists in `by_first_item`."""
 
     def add(self, name: str | None, stored: dict[str, Any], new_bodies: Iterable[tuple[bytes, BodyRange]] = ()) -> None:
         """Add a stored state, and those of its bodies that are new."""
@@ -84,8 +87,11 @@ def _put(recent: dict[Any, Any], key: Any, value: Any, most: int) -> None:
 
 
 class Delta(NamedTuple):
-    """A state ready to be stored: its packed manifest, its digest, the new bodies and where in the chunk log they
-    start, and what `DeltaBase.add` takes once it is stored. States that are encoded together share bodies and start."""
+    """A state ready to be stored: its packed manifest, its digest, its new bodies and their place in the chunk log.
+
+    `stored` and `new_bodies` are the arguments of `DeltaBase.add` after the state is stored. States that are encoded
+    together share `bodies` and `start`.
+    """
 
     manifest: bytes
     digest: bytes
@@ -97,7 +103,7 @@ class Delta(NamedTuple):
 
 
 def encode_deltas(states: Iterable[tuple[str | None, Fields]], base: DeltaBase, salt: bytes) -> list[Delta]:
-    """Encode states that will be stored together: each against the base and the states before it."""
+    """Encode states that will be stored together, each against the base and the states before it."""
     encoder = _Encoder(base, Digester(salt))
     last: dict[str | None, dict[str, Any]] = {}
     deltas = []
@@ -113,12 +119,12 @@ def encode_deltas(states: Iterable[tuple[str | None, Fields]], base: DeltaBase, 
 
 
 def digest_fields(fields: Fields, salt: bytes) -> bytes | None:
-    """The digest of a state that is not encoded yet; None if it has values that are not serialized yet."""
+    """The digest of a state that is not encoded yet; None if some of its values are not serialized yet."""
     return None if _has_unserialized(fields) else _digest(fields, Digester(salt))
 
 
 def _has_unserialized(fields: Fields) -> bool:
-    """Whether there are lists whose items are serialized only where they are new."""
+    """Whether there are lists whose items are serialized only if they are new."""
     return any(
         _has_unserialized(value) if type(value) is dict else type(value) is ListField and value.encode is not bytes
         for value in fields.values()
@@ -134,7 +140,7 @@ def _digest(value: Any, digester: Digester) -> bytes:
 
 
 class _Encoder:
-    """Encodes states one after the other. Each method returns a node, its digest, and where it is stored."""
+    """Encodes states in order. Each method returns a node, its digest, and where it is stored."""
 
     def __init__(self, base: DeltaBase, digester: Digester) -> None:
         self._base = base
@@ -145,7 +151,7 @@ class _Encoder:
         self.chunk_logs: dict[int, int] = {self.chunk_log: 0}
 
     def encode(self, fields: Fields, stored: Any) -> tuple[Any, bytes, dict[str, Any]]:
-        """Encode named fields, of which a previous version may be stored."""
+        """Encode named fields. `stored` says where a previous version is stored, if there is one."""
         known = stored if type(stored) is dict else {}
         nodes, digests, after = {}, {}, {}
         for name, value in fields.items():
@@ -179,15 +185,15 @@ class _Encoder:
         bodies: list[bytes] | None = None
         snapshots = as_persistent_list(field.snapshot(values, old.snapshots if old.snapshot_method == method else []))
         if old.snapshot_method == method and old.snapshots and snapshots and snapshots[0] != old.snapshots[0]:
-            other = self._similar(field)  # another beginning: perhaps that of another list
+            other = self._similar(field)  # another beginning: perhaps another stored list begins like this
             old = other if other.digests else old
         if old.snapshot_method == method or not old.digests:
             hunks = diff_lists(old.snapshots, snapshots)
-        else:  # read from the store, which has no snapshots: compare digests this once
+        else:  # a list that was read from the store has no snapshots: compare digests this time
             bodies = [field.encode(value) for value in values]
             hunks = diff_lists(old.digests, PersistentList(map(self._digester.body, bodies)))
         begun = _EMPTY
-        if hunks[:1] == [(0, 0, len(old.digests))]:  # by far the most common: it grew at its end, or not at all
+        if hunks[:1] == [(0, 0, len(old.digests))]:  # the most common case: it grew at its end, or did not change
             begun, hunks = old, hunks[1:]
         ranges: list[BodyRange] = begun.ranges.copy()
         added: list[bytes] = []
@@ -198,8 +204,8 @@ class _Encoder:
         return self._list_node(ranges), hash_state.digest(), StoredList(snapshots, method, digests, ranges, hash_state)
 
     def _list_node(self, ranges: list[BodyRange]) -> Any:
-        """The node of a list. Of many ranges, the older ones are put on pages, and pages on pages: a page that was
-        written stays the same while the list grows, and is shared like any other body."""
+        """The node of a list. If it has many ranges, the older ones are written to pages, and pages to pages of the
+        next level. A page does not change while the list grows, and is shared like any other body."""
         levels: list[list[int]] = []
         while True:
             paged = (len(ranges) - _UNPAGED) // PAGE * PAGE if len(ranges) > _UNPAGED + PAGE else 0
@@ -211,7 +217,7 @@ class _Encoder:
         return [LIST, *levels[0]] if len(levels) == 1 else [PAGED_LIST, levels]
 
     def _similar(self, field: ListField) -> StoredList:
-        """A list of the session that begins with the same item, under any name."""
+        """A stored list of the session, under any name, that begins with the same item."""
         if not field.values:
             return _EMPTY
         first = self._digester.body(field.encode(field.values[0]))
@@ -220,7 +226,7 @@ class _Encoder:
     def _append_hunk(
         self, ranges: list[BodyRange], hunk: Hunk, field: ListField, bodies: list[bytes] | None, old: StoredList
     ) -> list[bytes]:
-        """Append where a hunk of a list is stored to `ranges`; return the digests of its items."""
+        """Append to `ranges` where a hunk of a list is stored. Returns the digests of its items."""
         origin, first, last = hunk
         if origin is not None:
             stop = origin + last - first
@@ -234,7 +240,7 @@ class _Encoder:
         return digests
 
     def _store(self, digest: bytes, body: bytes) -> BodyRange:
-        """Where a body is stored; it becomes a new one if the session does not have it."""
+        """Where a body is stored. A body that the session does not have is added to the new ones."""
         known = self._base.bodies.get(digest) or self.new_bodies.get(digest)
         if known is not None:
             return known
@@ -254,12 +260,12 @@ def _page(ranges: list[BodyRange]) -> bytes:
 
 
 Hunk = tuple[int | None, int, int]
-"""A part of a list: where it starts in the old list (None: it is new), its first item, and where it ends."""
+"""A part of a list: its start in the old list (None: it is new), and its start and end in the new list."""
 _EMPTY = StoredList(PersistentList(), None, PersistentList(), [])
 
 
 def diff_lists(old: PersistentList[Any], new: PersistentList[Any]) -> list[Hunk]:
-    """The new list as hunks: old items in their order, and new ones."""
+    """The new list as hunks: runs of old items in their order, and runs of new items."""
     known, count = len(old), len(new)
     if known and old.is_prefix_of(new):
         return [(0, 0, known), (None, known, count)] if count > known else [(0, 0, known)]
@@ -289,16 +295,16 @@ def _find(old: PersistentList[Any], item: Any, start: int) -> int:
 
 
 def _common_length(old: PersistentList[Any], start: int, new: PersistentList[Any], first: int) -> int:
-    """How many items are the same from here on."""
+    """How many items are equal from these positions on."""
     length = min(len(old) - start, len(new) - first)
     if old[start : start + length] == new[first : first + length]:
         return length
-    # The first one was found; it may still differ from itself, as NaN does.
+    # The first item was found by identity or equality. It may differ from itself, as NaN does.
     return next((index for index in range(1, length) if old[start + index] != new[first + index]), length)
 
 
 def _slice(ranges: list[BodyRange], first: int, last: int) -> list[BodyRange]:
-    """Where the items from `first` to before `last` of a list are stored."""
+    """Where the items from `first` up to, but not including, `last` are stored."""
     found, passed = [], 0
     for chunk_log, begin, end in ranges:
         low, high = max(first - passed, 0), min(last - passed, end - begin)

@@ -1,7 +1,7 @@
 """Key-value items: values under a namespace and a key, with a time to live. LangGraph's long-term store uses them.
 
-A value is an event, in one session per root of a namespace. A bookmark finds the newest one under its key. A value that
-is replaced, removed or expired loses its payload.
+A value is an event. There is one session for each root of a namespace. A bookmark points to the newest value under a
+key. The payload of a value is removed when the value is replaced, removed or expired.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _NAME = "item:"
 _PAGE = 500
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _TOUCH_AFTER = 20
-"""A time to live is refreshed once a twentieth of it has passed: not every read is worth a write."""
+"""A read refreshes the time to live only after this fraction (1/20) of it has passed, to save writes."""
 
 Namespace = tuple[str, ...]
 
 
 class KvItem(NamedTuple):
-    """An item. Times are microseconds since 1970; `expires` and `ttl` are None if it never expires."""
+    """An item. Times are in microseconds since 1970. `expires` and `ttl` are None if it never expires."""
 
     namespace: Namespace
     key: str
@@ -53,12 +53,12 @@ class KvItems:
         ttl_us: int | None = None,
         subject: str | None = None,
     ) -> KvItem:
-        """Store a value in place of the one under its key; durable on return."""
+        """Store a value under a key, and replace the old one; durable on return."""
         if not isinstance(value, dict):
             raise InvalidInput(f"an item's value cannot be of type {type(value).__name__}", hint="give a dict")
         if ttl_us is not None and not (isinstance(ttl_us, int) and 0 < ttl_us <= _LONGEST):
             raise InvalidInput(
-                f"{ttl_us!r} microseconds cannot be a time to live", hint="give more than 0, at most a century"
+                f"{ttl_us!r} microseconds cannot be a time to live", hint="give more than 0, at most 100 years"
             )
         while True:
             head = await self._journal.reader.head(_session(namespace))
@@ -78,12 +78,12 @@ class KvItems:
             except SubjectGone:
                 self._journal.forget_owners()
             except PositionConflict:
-                pass  # another writer changed an item, perhaps this one: read again
+                pass  # another writer changed an item, perhaps this one: try again
             else:
                 return KvItem(namespace, key, prepared[0].data["value"], created, done.records[0].time, expires, ttl_us)
 
     async def get(self, namespace: Namespace, key: str, *, touch: bool = False) -> KvItem | None:
-        """An item; None if there is none, or it expired. With `touch`, its time to live starts again."""
+        """An item; None if there is none or it has expired. With `touch`, its time to live starts again."""
         found = await self._current(namespace, key)
         if found is None:
             return None
@@ -99,7 +99,7 @@ class KvItems:
         return item._replace(expires=expires)
 
     async def remove(self, namespace: Namespace, key: str) -> bool:
-        """Remove an item; False if there was none."""
+        """Remove an item. Returns False if there was none."""
         while True:
             head = await self._journal.reader.head(_session(namespace))
             bookmark = await self._bookmark(namespace, key)
@@ -109,14 +109,14 @@ class KvItems:
                 return True
 
     async def find(self, prefix: Namespace) -> list[KvItem]:
-        """All items under a namespace and the namespaces below it that did not expire, by namespace and key."""
+        """All items under a namespace and the namespaces below it that have not expired, by namespace and key."""
         found: list[KvItem] = []
         async for session, name in self._names(prefix):
             found += await self._items(session, await self._all(session, name))
         return sorted(found, key=lambda item: (item.namespace, item.key))
 
     async def namespaces(self) -> list[Namespace]:
-        """The namespaces that have items that did not expire, sorted."""
+        """The namespaces with items that have not expired, sorted."""
         now, found = self._journal.clock.now(), []
         async for session, name in self._names(()):
             if any(one.expires is None or one.expires > now for one in await self._all(session, name)):
@@ -129,13 +129,13 @@ class KvItems:
         while due := await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE):
             for session in dict.fromkeys(session for session, _ in due):
                 head = await self._journal.reader.head(session)
-                # Read again after the head: an item that was put since is no longer expired.
+                # Read again after the head: an item that was stored again since has not expired.
                 again = await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE)
                 bookmarks = [bookmark for origin, bookmark in again if origin == session and bookmark.intact]
                 if bookmarks and await self._remove(session, bookmarks, "expired", head.position):
                     removed += len(bookmarks)
             if not any(bookmark.intact for _, bookmark in due):
-                break  # damaged items stay: their expiry is unknown
+                break  # damaged items stay, because their expiry is unknown
         return removed
 
     # -- bookmarks
@@ -150,7 +150,7 @@ class KvItems:
         return await self._journal.store.bookmarks(self._journal.workspace, session, query)
 
     async def _names(self, prefix: Namespace) -> AsyncGenerator[tuple[str, str], None]:
-        """The sessions and bookmark names of the namespaces with that prefix."""
+        """The sessions and bookmark names of the namespaces with this prefix."""
         store, workspace = self._journal.store, self._journal.workspace
         start = _NAME if not prefix else _name(prefix)[:-1]
         async for session in self._sessions(prefix):
@@ -174,7 +174,8 @@ class KvItems:
             after = names[-1]
 
     async def _current(self, namespace: Namespace, key: str) -> tuple[Bookmark, KvItem] | None:
-        """An item and its bookmark. If its payload is missing, another writer replaced it meanwhile: read again."""
+        """An item and its bookmark. If its payload is missing, another writer has replaced it meanwhile, and it is
+        read again."""
         bookmark = await self._bookmark(namespace, key)
         while bookmark is not None:
             _expect_intact(bookmark)
@@ -191,7 +192,7 @@ class KvItems:
         try:
             return await self._current(namespace, key)
         except (StoreDamaged, JournalDamaged):
-            return None  # the new value replaces it
+            return None  # the new value replaces the damaged one
 
     async def _items(self, session: str, bookmarks: list[Bookmark], *, again: bool = True) -> list[KvItem]:
         now = self._journal.clock.now()
@@ -201,7 +202,7 @@ class KvItems:
         items = []
         for event in await self._journal.bookmarks.events(session, list(current)):
             bookmark = current[event.position]
-            namespace, key = _namespace(bookmark.name), bookmark.id  # those in the payload may be redacted
+            namespace, key = _namespace(bookmark.name), bookmark.id  # the payload may hold redacted ones
             if not event.erased:
                 value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
                 items.append(KvItem(namespace, key, value, created, event.time, bookmark.expires, ttl))
@@ -219,7 +220,7 @@ class KvItems:
         return await self._journal.bookmarks.digests(_session(namespace), [bookmark.position])
 
     async def _remove(self, session: str, bookmarks: list[Bookmark], reason: str, head: int) -> bool:
-        """Remove items, unless another writer appended to the session since `head`."""
+        """Remove items, unless another writer has appended to the session after `head`."""
         intact = [one.position for one in bookmarks if one.intact]
         stripped = await self._journal.bookmarks.digests(session, intact)
         removed = [(one.name, one.id) for one in bookmarks]
@@ -243,13 +244,15 @@ def _expect_intact(bookmark: Bookmark) -> None:
     if not bookmark.intact:
         raise StoreDamaged(
             f"the row of {bookmark.name} {bookmark.id} does not match its checksum",
-            hint="put the value again, or remove it",
+            hint="store the value again, or remove it",
         )
 
 
 def _session(namespace: Namespace) -> str:
     if not namespace:
-        raise InvalidInput(f"{namespace!r} cannot be a namespace", hint='give a tuple of texts: ("users", "alice")')
+        raise InvalidInput(
+            f"{namespace!r} cannot be a namespace", hint='give a tuple of texts such as ("users", "alice")'
+        )
     for label in namespace:
         check_name("label of a namespace", label)
     return check_name("namespace", f"{_SESSION}{namespace[0]}")

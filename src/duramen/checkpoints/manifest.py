@@ -1,9 +1,9 @@
 """The manifest of a checkpoint: which stored bodies its state consists of.
 
-A state is a tree of fields, lists and opaque bytes. Every byte that is new in a checkpoint is appended to a chunk log,
-a list of bodies that only grows. The manifest lists the bodies of the state by their ranges in chunk logs. A list that
-grew at its end, lost its front or was edited in the middle costs what is new in it, and an unchanged value costs a
-reference. The digest of a state covers all of its bytes, whichever way they are stored.
+A state is a tree of fields, lists and opaque bytes. Data that is new in a checkpoint is appended to a chunk log,
+which is an append-only list of bodies. The manifest lists the bodies of the state by their ranges in chunk logs. A
+list that grew at its end, lost its front or was edited in between costs only its new items. An unchanged value costs
+a reference. The digest of a state covers all of its bytes and does not depend on how they are stored.
 
 A packed manifest is `[FORMAT, chunk logs, end of the first one, node]`. Ranges refer to chunk logs by their index.
 """
@@ -23,10 +23,10 @@ pack = msgspec.msgpack.encode
 _DIGEST_BYTES = 16
 FORMAT = 1
 PAGE = 24
-"""Ranges of a list on one page."""
+"""How many ranges of a list one page holds."""
 INLINE, BODY, LIST, FIELDS, PAGED_LIST = range(5)
-"""The kinds of nodes: bytes in the manifest itself, one body, a list of bodies, named nodes, and a list whose ranges are
-stored as bodies, too (pages)."""
+"""The kinds of nodes: bytes in the manifest, one body, a list of bodies, named nodes, and a list whose ranges are
+stored as bodies too (pages)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,13 @@ class BytesField:
 
 @dataclass(frozen=True, slots=True)
 class ListField:
-    """A field that is a list. `encode` gives the bytes of a value. `snapshot` gives a list of snapshots: two are equal
-    only if their values have the same bytes, and no change to a value in place can reach them. It gets the snapshots
-    of the list as it was, to reuse them where nothing changed: best by `PersistentList.extended`, which copies none."""
+    """A field that is a list.
+
+    `encode` returns the bytes of a value. `snapshot` returns a list of snapshots, one for each value. Two snapshots
+    are equal only if their values have the same bytes, and an in-place change of a value does not change its
+    snapshot. `snapshot` also gets the snapshots of the previous version, to reuse those of unchanged values;
+    `PersistentList.extended` does so without a copy.
+    """
 
     values: Sequence[Any]
     encode: Callable[[Any], bytes]
@@ -48,11 +52,11 @@ class ListField:
 
 
 Fields = dict[str, Any]
-"""Names to `BytesField`, `ListField` and further `Fields`."""
+"""A mapping from names to `BytesField`, `ListField` or nested `Fields`."""
 
 
 class BodyRange(NamedTuple):
-    """The bodies of a chunk log from `first` to before `last`."""
+    """The bodies of a chunk log from `first` up to, but not including, `last`."""
 
     chunk_log: int
     first: int
@@ -70,9 +74,11 @@ class StoredBytes:
 
 @dataclass(slots=True)
 class StoredList:
-    """Where a list is stored. Its `snapshots` can be compared with others of the same `snapshot_method`; a list that
-    was read from the store has neither. `hash_state` is what its digest was computed with, so that it can be
-    continued."""
+    """Where a list is stored.
+
+    Its `snapshots` can be compared with others of the same `snapshot_method`. A list that was read from the store has
+    neither. `hash_state` is the state of its digest, so that the digest can be continued.
+    """
 
     snapshots: PersistentList[Any]
     snapshot_method: tuple[Any, Any] | None
@@ -90,7 +96,7 @@ class AssembledState(NamedTuple):
 
 
 class Digester:
-    """Digests under an owner's salt. Once the salt is destroyed, no value can be guessed from its digest."""
+    """Digests with the salt of an owner. Once the salt is destroyed, no value can be guessed from its digest."""
 
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
@@ -108,12 +114,12 @@ class Digester:
         return hash_state
 
     def fields(self, digests: dict[str, bytes]) -> bytes:
-        """The digest of fields, from their digests, in their order."""
+        """The digest of fields, from the digest of each field, in order."""
         return blake2b(pack(digests), digest_size=_DIGEST_BYTES, key=self._salt, person=b"duramen.fields").digest()
 
 
 def append_ranges(ranges: list[BodyRange], more: list[BodyRange]) -> None:
-    """Append ranges in place; adjacent ones become one."""
+    """Append ranges in place. Adjacent ranges are merged."""
     for one in more:
         if ranges and ranges[-1].chunk_log == one.chunk_log and ranges[-1].last == one.first:
             ranges[-1] = BodyRange(one.chunk_log, ranges[-1].first, one.last)
@@ -122,8 +128,8 @@ def append_ranges(ranges: list[BodyRange], more: list[BodyRange]) -> None:
 
 
 def flatten_ranges(ranges: Iterable[BodyRange], chunk_logs: dict[int, int]) -> list[int]:
-    """Ranges as small numbers: the index of the chunk log, the distance from the range before, the length. Chunk logs
-    that have no index yet get one."""
+    """Ranges as small numbers: the index of the chunk log, the distance from the previous range, the length. A chunk
+    log without an index gets the next one."""
     numbers: list[int] = []
     before = 0
     for chunk_log, first, last in ranges:
@@ -143,27 +149,30 @@ def parse_ranges(numbers: list[int], chunk_logs: list[int]) -> list[BodyRange]:
 
 
 class Manifest:
-    """A stored manifest, parsed. Raises ValueError if it is malformed. As long as `unread_pages` returns some, read
-    their bodies and pass them to `add_pages`; the other methods work after that."""
+    """A stored manifest, parsed. Raises ValueError if it is malformed.
+
+    While `unread_pages` returns pages, read their bodies and pass them to `add_pages`. The other methods work after
+    that.
+    """
 
     def __init__(self, packed: bytes) -> None:
         try:
             version, chunk_logs, end, node = msgspec.msgpack.decode(packed)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
-            raise ValueError(f"its manifest does not decode: {error}") from error
+            raise ValueError(f"its manifest cannot be decoded: {error}") from error
         if version != FORMAT or not chunk_logs or not isinstance(end, int):
             raise ValueError("its manifest has an unknown format")
         self._chunk_logs: list[int] = chunk_logs
         self._unread: list[tuple[Any, list[BodyRange], list[Any]]] = []
         self.page_ranges: list[BodyRange] = []
-        """Where its own pages are stored."""
+        """Where the pages of the manifest are stored."""
         self._root = self._parse(node)
         self.chunk_log: int = chunk_logs[0]
         self.end: int = end
         """Where that chunk log ended when the manifest was written."""
 
     def _parse(self, node: Any) -> Any:
-        """A node with ranges in place of numbers."""
+        """A node with ranges instead of numbers."""
         kind, *rest = node
         if kind == FIELDS:
             return [FIELDS, {name: self._parse(inner) for name, inner in rest[0].items()}]
@@ -179,7 +188,7 @@ class Manifest:
         return [one for _, pages, _ in self._unread for one in pages]
 
     def add_pages(self, bodies: list[bytes]) -> None:
-        """Parse the bodies of the unread pages, in their order."""
+        """Parse the bodies of the unread pages, in order."""
         unread = []
         remaining = iter(bodies)
         for parsed, pages, levels in self._unread:
@@ -196,7 +205,7 @@ class Manifest:
         self._unread = unread
 
     def ranges(self) -> list[BodyRange]:
-        """Every body of the state."""
+        """The ranges of all bodies of the state."""
         found: list[BodyRange] = []
         self._collect(self._root, found)
         return found
@@ -210,7 +219,7 @@ class Manifest:
             found += rest
 
     def relocated(self, relocate: Callable[[BodyRange], list[BodyRange]], chunk_log: int, end: int) -> bytes:
-        """The packed manifest of the same state in a new chunk log. `relocate` says where a range is stored there."""
+        """The packed manifest of the same state in a new chunk log. `relocate` returns the new place of a range."""
         return pack([FORMAT, [chunk_log], end, self._relocate(self._root, relocate, chunk_log)])
 
     def _relocate(self, node: Any, relocate: Callable[[BodyRange], list[BodyRange]], chunk_log: int) -> Any:
@@ -225,7 +234,7 @@ class Manifest:
         return [kind, *flatten_ranges(ranges, {chunk_log: 0})]
 
     def assemble(self, bodies: Callable[[BodyRange], list[bytes]], salt: bytes) -> AssembledState:
-        """The state, built from its bodies; `bodies` returns those of a range."""
+        """The state, built from its bodies. `bodies` returns the bodies of a range."""
         return AssembledState(*self._assemble(self._root, bodies, Digester(salt)))
 
     def _assemble(

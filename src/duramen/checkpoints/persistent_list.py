@@ -1,7 +1,7 @@
-"""A persistent list: versions that share the items they have in common.
+"""A persistent list: its versions share the items that they have in common.
 
-A conversation of a thousand items is looked at with each checkpoint. Copying a list of that length takes longer than
-writing what is new, because a copy touches every item and its reference count.
+Each checkpoint compares the whole conversation. Copying a list of a thousand items takes longer than writing the new
+ones, because a copy touches every item and its reference count.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class PersistentList(Sequence[T], Generic[T]):
-    """An immutable list. `extended` returns a longer one that shares the items of this one. Safe to share between
+    """An immutable list. `extended` returns a longer list that shares the items of this one. Safe to share between
     threads."""
 
     __slots__ = ("_count", "_extension", "_shared")
@@ -23,10 +23,11 @@ class PersistentList(Sequence[T], Generic[T]):
         self._shared = list(items)
         self._count = len(self._shared)
         self._extension = [True]
-        """The right to append to `_shared`. It exists once: the thread that pops it has it."""
+        """The right to append to `_shared`. It exists once: the thread that pops it owns it."""
 
     def extended(self, more: Sequence[T]) -> Self:
-        """This list with more items at its end. The first extension shares the items, any other one copies them."""
+        """This list with more items at its end. The first extension shares the items; any other extension copies
+        them."""
         longer = type(self).__new__(type(self))
         longer._count, longer._extension = self._count + len(more), [True]
         try:
@@ -45,7 +46,7 @@ class PersistentList(Sequence[T], Generic[T]):
         return self._count <= len(other) and self[:] == list(islice(other, self._count))
 
     def index(self, item: T, start: int = 0, stop: int | None = None) -> int:
-        """The first index of an item, from `start` on. Raises ValueError if there is none."""
+        """The first index of an item, from `start` on. Raises ValueError if the item is not found."""
         return self._shared.index(item, start, self._count if stop is None else min(stop, self._count))
 
     def __len__(self) -> int:
@@ -78,5 +79,5 @@ class PersistentList(Sequence[T], Generic[T]):
 
 
 def as_persistent_list(items: Sequence[Any]) -> PersistentList[Any]:
-    """The items as a persistent list; the argument itself if it is one."""
+    """The items as a persistent list. A persistent list is returned unchanged."""
     return items if isinstance(items, PersistentList) else PersistentList(items)

@@ -1,4 +1,4 @@
-"""Removal of checkpoints: their bookmarks, their events' payloads, and every byte that no other checkpoint needs."""
+"""Removes checkpoints: their bookmarks, the payloads of their events, and all bytes that no other checkpoint needs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ _ALL = 10_000_000
 _CHUNK_BODIES = 64
 _TRIES = 100
 _LOST = b""
-"""In place of a damaged body: the states that need it do not match their digests, now as before."""
+"""Replaces a damaged body. The states that need it did not match their digests before, and still do not."""
 RemovalTargets = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
 """Which checkpoints to remove: those with these ids, those that a function returns, or all (None)."""
 OpenedBookmark = tuple[Bookmark, Manifest, Owner]
 
 
 class CheckpointRemoval:
-    """Removes checkpoints under one name of a session. What stays is moved to a new chunk log, so that the old one can
-    be removed whole. A writer that still counts on the old one finds it missing, and reads again."""
+    """Removes checkpoints under one name of a session.
+
+    Data that is still needed is moved to a new chunk log, so that the old one can be removed. A writer that cached
+    the old chunk log finds it missing and reads the store again.
+    """
 
     def __init__(self, journal: Journal, session: str, name: str) -> None:
         self._journal = journal
@@ -36,7 +39,7 @@ class CheckpointRemoval:
         self._name = name
 
     async def remove(self, targets: RemovalTargets, reason: str) -> int:
-        """Remove checkpoints with their attachments. Returns how many checkpoints there were."""
+        """Remove checkpoints with their attachments. Returns the number of checkpoints."""
         for _ in range(_TRIES):
             head = await self._journal.reader.head(self._session)
             ids = await targets() if callable(targets) else targets
@@ -55,10 +58,10 @@ class CheckpointRemoval:
                     self._session, prepared, owner, expected=head.position, changes=changes
                 )
             except PositionConflict:
-                continue  # another writer appended, perhaps a state that needs what was about to be removed
+                continue  # another writer appended, perhaps a state that needs the data to be removed
             return len(doomed)
         raise StoreBusy(
-            f"other writers append to session {self._session!r} all the time", hint="try again when it is quieter"
+            f"other writers kept appending to session {self._session!r}", hint="try again when fewer writers are active"
         )
 
     async def _bookmarks(self, name: str) -> Sequence[Bookmark]:
@@ -66,7 +69,8 @@ class CheckpointRemoval:
         return await journal.store.bookmarks(journal.workspace, self._session, BookmarkQuery(name, limit=_ALL))
 
     async def _attached(self, ids: Collection[str] | None) -> list[Bookmark]:
-        """The attachments of these checkpoints; of all (None), those that were never saved included."""
+        """The attachments of these checkpoints. For None: all attachments, including those of checkpoints that were
+        never saved."""
         names = [attached_to(self._name, one) for one in ids or ()]
         if ids is None:
             journal, prefix = self._journal, attached_under(self._name)
@@ -100,7 +104,7 @@ class CheckpointRemoval:
         )
 
     async def _bookmarks_with_manifest(self) -> list[Bookmark]:
-        """Every bookmark of the session that has a manifest, newest first: they all share chunk logs."""
+        """Every bookmark of the session that has a manifest, newest first. All of them share chunk logs."""
         journal, found = self._journal, []
         for name in await journal.store.bookmark_names(journal.workspace, self._session, ""):
             found += [one for one in await self._bookmarks(name) if one.manifest is not None]
@@ -117,7 +121,7 @@ class CheckpointRemoval:
             return None
 
     async def _relocated(self, kept: list[OpenedBookmark]) -> tuple[list[Bookmark], list[Chunk]]:
-        """What stays, in new chunk logs, one for each owner. What is damaged stays as it is."""
+        """The remaining bookmarks, and their data in new chunk logs, one for each owner. Damaged data stays damaged."""
         rewritten: list[Bookmark] = []
         chunks: list[Chunk] = []
         by_owner: dict[bytes | None, list[OpenedBookmark]] = {}
@@ -157,7 +161,7 @@ def merge_ranges(ranges: Iterable[BodyRange]) -> list[BodyRange]:
 
 
 def in_first_use_order(ranges: Iterable[BodyRange]) -> list[BodyRange]:
-    """The same bodies in the order of their first use, each once: lists become contiguous."""
+    """The same bodies in the order of their first use, each once, so that lists become contiguous."""
     placed: dict[int, list[BodyRange]] = {}
     found: list[BodyRange] = []
     for one in ranges:
@@ -179,7 +183,8 @@ def in_first_use_order(ranges: Iterable[BodyRange]) -> list[BodyRange]:
 
 
 def relocation(needed: list[BodyRange], chunk_log: int) -> Callable[[BodyRange], list[BodyRange]]:
-    """A function that says where a range is stored once all that is needed is in a new chunk log, in that order."""
+    """A function that returns where a range is stored after all needed ranges have moved to a new chunk log, in this
+    order."""
     passed, starts = 0, []
     for one in needed:
         starts.append((one, passed))

@@ -1,4 +1,4 @@
-"""Checkpoints of an agent's own state: values, what is next, config, writes, step number and pending tasks."""
+"""Checkpoints of an agent's state: values, next steps, config, writes, step number and pending tasks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .manifest import BytesField, Fields, ListField
 
 STATE = "state"
 _DEEPEST = 8
-"""Levels of mappings that become fields; a value below is stored whole."""
+"""How many levels of nested mappings become fields. Deeper values are stored as bytes."""
 _WIDE = 32
-"""A mapping with more names stores its simple values as a list of pairs: a change costs one pair."""
+"""A mapping with more names stores its simple values as a list of pairs, so that a change costs one pair."""
 _PAIRS = "\0"
 _LONG = 1_000
 """Bytes above which a list in a mapping counts as large."""
@@ -28,8 +28,11 @@ KINDS = ("manual", "subtask", "irreversible", "periodic")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A session's state as of an event. `kind` says why it was made; `skipped` are newer ones that could not be read.
-    A list of checkpoints does not read `values` and the rest: call `session.state(id=…)`."""
+    """A session's state as of an event.
+
+    `kind` says why it was saved. `skipped` holds the errors of newer checkpoints that could not be read. `values`,
+    `next`, `pending`, `config` and `writes` are None in a list of checkpoints: load them with `session.state(id=…)`.
+    """
 
     session: str
     id: str
@@ -47,12 +50,12 @@ class Checkpoint:
 
     @property
     def at(self) -> dt.datetime:
-        """When it was made, in UTC."""
+        """When it was saved, in UTC."""
         return moment(self.time)
 
 
 class StateCodec:
-    """Turns values into fields, which share what did not change, and back."""
+    """Turns values into fields, which share unchanged parts, and back."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -62,7 +65,7 @@ class StateCodec:
         return self._codec.decode_whole(self._encode(value))
 
     def field_of(self, value: Any, depth: int = 0) -> Any:
-        """The field of a normalized value: a mapping by its names, a list by its items, anything else as bytes."""
+        """The field of a normalized value: a mapping by its names, a list by its items, any other value as bytes."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
             large = {name: inner for name, inner in value.items() if self._is_large(inner)}
             if len(value) <= _WIDE or len(large) > _WIDE:
@@ -75,7 +78,7 @@ class StateCodec:
         return BytesField(self._encode(value))
 
     def _is_large(self, value: Any) -> bool:
-        """Whether a value is, or holds, a mapping of many names or a long list, which may get longer."""
+        """Whether a value is or contains a mapping with many names or a long list, which may grow."""
         if type(value) is dict:
             return len(value) > _WIDE or any(map(self._is_large, value.values()))
         return type(value) is list and (len(value) > _WIDE or len(self._encode(value)) > _LONG)
@@ -106,7 +109,9 @@ def _is_name(name: Any) -> bool:
 
 
 def _no_reference(body: bytes) -> bytes:
-    raise InvalidInput(f"a value of {len(body)} bytes is too large", hint="store it elsewhere and keep a reference")
+    raise InvalidInput(
+        f"a value of {len(body):,} bytes is too large", hint="store it elsewhere, and store a reference to it"
+    )
 
 
 class StateCheckpoints:
@@ -135,13 +140,13 @@ class StateCheckpoints:
     ) -> Checkpoint:
         """Store a state; durable on return."""
         if kind not in KINDS:
-            raise InvalidInput(f"{kind!r} is no kind of checkpoint", hint=f"known are: {', '.join(KINDS)}")
+            raise InvalidInput(f"unknown kind of checkpoint: {kind!r}", hint=f"valid kinds: {', '.join(KINDS)}")
         if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
             raise InvalidInput(f"{step!r} cannot be `step`", hint="give a whole number")
         if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool) or fence < 0):
             raise InvalidInput(f"{fence!r} cannot be `fence`", hint="give the fence of your lease")
         if not isinstance(pin, bool):
-            raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
+            raise InvalidInput(f"{pin!r} cannot be `pin`", hint="give True or False")
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
         known = self._codec.normalized({name: value for name, value in given.items() if value is not None})
         fields = {name: self._codec.field_of(value) for name, value in known.items()}
@@ -158,13 +163,13 @@ class StateCheckpoints:
         return _info(saved, **known)
 
     async def load(self, session: str, *, id: str | None, at: int | dt.datetime | None) -> Checkpoint | None:
-        """The newest state, at or before a position or a time, or the one with an id."""
+        """The newest state, at or before a position or a time, or the one with an id; None if there is none."""
         position, until = None, None
         if isinstance(at, dt.datetime):
             until = micros("at", at)
         elif at is not None:
             if not isinstance(at, int) or isinstance(at, bool) or at < 0:
-                raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with tzinfo")
+                raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with a time zone")
             position = at
         if id is not None:
             check_name("checkpoint", id)
@@ -185,18 +190,21 @@ class StateCheckpoints:
             yield _info(saved)
 
     async def pin(self, session: str, id: str, pinned: bool) -> None:
-        """Keep a checkpoint from expiring, or no longer."""
+        """Protect a checkpoint from expiring, or stop protecting it."""
         if not isinstance(pinned, bool):
-            raise InvalidInput(f"{pinned!r} cannot be `pinned`", hint="say True or False")
+            raise InvalidInput(f"{pinned!r} cannot be `pinned`", hint="give True or False")
         if not await self._checkpoints.pin(session, STATE, id, pinned):
             raise InvalidInput(
                 f"session {session!r} has no checkpoint {id!r} of its own",
-                hint="list them: session.checkpoints(); what a fork shares is pinned in the session it was forked from",
+                hint="list them with session.checkpoints(); a shared one is pinned in the session it was forked from",
             )
 
     async def expire(self, session: str, *, keep_last: int, older_than: float | None) -> int:
-        """Remove old checkpoints of a session. The newest ones stay, and so do pinned ones, those younger than
-        `older_than` seconds, and those that a fork continues from. A session with an unfinished run keeps all."""
+        """Remove old checkpoints of a session, and return how many.
+
+        The newest `keep_last` stay, and so do pinned ones, those younger than `older_than` seconds, and those that a
+        fork continues from. A session with an unfinished run keeps all.
+        """
         if not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1:
             raise InvalidInput(f"{keep_last!r} cannot be `keep_last`", hint="give a whole number from 1")
         if older_than is not None and (not isinstance(older_than, (int, float)) or not 0 <= older_than < 1e10):
@@ -213,17 +221,17 @@ class StateCheckpoints:
         try:
             newest = await self._checkpoints.load(session, STATE)
         except CheckpointDamaged:
-            return []  # nothing can be read: remove nothing
+            return []  # no checkpoint can be read, so remove none
         shared = await self._fork_points(session)
         limit, expired, seen = self._journal.clock.now() - age, [], 0
         async for saved in self._checkpoints.list(session, STATE):
             if saved.session != session:
                 break
             if newest is not None and saved.position > newest.position:
-                continue  # it cannot be read: count from the newest that can
+                continue  # it cannot be read: count from the newest readable one
             seen += 1
             needed = {point for point in shared if point >= saved.position}
-            shared -= needed  # a fork continues from the newest at or before its start
+            shared -= needed  # a fork continues from the newest checkpoint at or before its start
             if seen > keep_last and not saved.pinned and saved.time <= limit and not needed:
                 expired.append(saved.id)
         return expired
@@ -233,7 +241,7 @@ class StateCheckpoints:
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
     async def _fork_points(self, session: str) -> set[int]:
-        """The last positions of this session that other sessions share, forks of forks included."""
+        """The last positions of this session that other sessions share, including forks of forks."""
         found: set[int] = set()
         async for row in self._journal.sessions():
             if row.parent is not None:

@@ -1,8 +1,9 @@
-"""Batches the writes of states to one session: one batch after the other, and what waits together is stored together.
+"""Batches the state writes of one session, so that writes that wait at the same time are stored together.
 
-The writer that holds the session's lock takes what else is queued, in one append and one sync. An attachment, such as
-the writes of a graph, is usually followed by the next checkpoint within a moment. It waits for that one to store both,
-so that the checkpoint need not wait for it. Where no checkpoint follows, attachments soon stop waiting.
+The writer that holds the lock of the session stores all queued writes in one append with one sync. An attachment,
+such as the writes of a graph, is usually followed by the next checkpoint within milliseconds. The attachment waits
+for that checkpoint, so that one append stores both and the checkpoint does not wait for the attachment. If no
+checkpoint follows, later attachments do not wait.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from ..runtime import Lock, is_driven
 from .manifest import Fields
 
 _MOST = 32
-"""States in one append."""
+"""The maximum number of states in one append."""
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.002, 0.02
-"""Seconds for which an attachment waits for the next checkpoint: three times what it took the last time, within these
-bounds."""
+"""Limits, in seconds, for how long an attachment waits for the next checkpoint. Within them it waits three times as
+long as the last checkpoint took to follow."""
 _POLL = 0.0002
 
 
 class StateWrite(NamedTuple):
-    """A state to write. `name` is where its previous version is found (None: it has none). A writer with an empty cache
-    looks for previous versions under the names in `like`."""
+    """A state to write.
+
+    `name` is the name of its previous version (None: it has none). A writer with an empty cache searches previous
+    versions under the names in `like`.
+    """
 
     session: str
     name: str | None
@@ -48,7 +52,7 @@ class StateWrite(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """Where and when a state was stored, its digest, and its note as reading will return it."""
+    """Where and when a state was stored, its digest, and its note as it will be read."""
 
     position: int
     time: int
@@ -57,7 +61,7 @@ class WriteResult(NamedTuple):
 
 
 class EncodedEvent(NamedTuple):
-    """The event of a write, encoded while it waited: for which owner, and for which digest of the state."""
+    """The event of a write, encoded while the write waited, and the owner and digest that it was encoded for."""
 
     owner: Owner
     digest: bytes
@@ -101,7 +105,7 @@ class QueuedWrite:
         self._finished.release()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it is done, at most this long."""
+        """Wait until it is done, for at most this many seconds."""
         if self.driven:
             if self._finished.acquire(timeout=seconds):
                 self._finished.release()
@@ -111,14 +115,14 @@ class QueuedWrite:
             await asyncio.sleep(_POLL)
 
     def can_join(self, leader: QueuedWrite) -> bool:
-        """Whether one append can hold both. A blocking call on an event loop's thread would deadlock with a coroutine
-        of that loop: it joins blocking calls only."""
+        """Whether one append can store both. A blocking call on the thread of an event loop would deadlock with a
+        coroutine of that loop, so it only joins blocking calls."""
         mine, other = self.write, leader.write
         return (self.driven <= leader.driven) and (mine.subject, mine.fence) == (other.subject, other.fence)
 
 
 class WriteBatcher:
-    """The queued writes of one session, of all threads and coroutines of a handle."""
+    """The queued writes of one session, from all threads and coroutines of a handle."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -129,7 +133,7 @@ class WriteBatcher:
         self._attached_at = 0.0
         self._wait = _SHORTEST_WAIT
         self._followed = True
-        """Whether the last attachments were followed by a checkpoint at once."""
+        """Whether a checkpoint followed the last attachments in time."""
 
     def add(self, write: StateWrite) -> QueuedWrite:
         """Queue a write."""
@@ -145,7 +149,7 @@ class WriteBatcher:
         return queued
 
     async def wait_to_be_taken(self, queued: QueuedWrite) -> None:
-        """Give another writer the time to take this write along, if that is likely."""
+        """Wait a moment so that another writer can store this write, if that is likely."""
         if not self._followed:
             return
         await queued.wait(self._wait)
@@ -153,8 +157,10 @@ class WriteBatcher:
             self._followed = False
 
     def take_batch(self, leader: QueuedWrite) -> list[QueuedWrite]:
-        """A write and all that can join it, in order of arrival; empty if another writer took it. At most one of them
-        has an `after`: the store checks that before anything of the append is there."""
+        """A write and all writes that can join it, in order of arrival; empty if another writer has taken it.
+
+        At most one of them has an `after`, because the store checks it before it applies the append.
+        """
         with self._guard:
             if leader.taken:
                 return []
@@ -171,7 +177,7 @@ class WriteBatcher:
             return batch
 
     def remove(self, queued: QueuedWrite) -> None:
-        """Forget a write that is done, or whose caller gave up."""
+        """Remove a write that is done or whose caller was cancelled."""
         with self._guard:
             if not queued.taken:
                 self._queue.remove(queued)

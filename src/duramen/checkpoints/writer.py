@@ -1,7 +1,7 @@
-"""Stores states: what is new in them goes to the end of the session's chunk log, with an event and a bookmark.
+"""Stores states: new data is appended to the chunk log of the session, with an event and a bookmark.
 
-How the last states are stored is cached, so that the next one need not read it. If another process wrote since, the
-store finds that the chunk log ends elsewhere; the writer then reads again and retries.
+The writer caches how the last states are stored, so that the next write does not read them. If another process has
+written meanwhile, the store finds that the chunk log ends elsewhere, and the writer reads again and retries.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class StateWriter:
         self._lock = threading.Lock()
 
     async def store(self, write: StateWrite) -> WriteResult:
-        """Store a state; durable on return. The states of a session are stored one after the other, as each is encoded
-        against the one before it; those that wait for the same lock are stored together."""
+        """Store a state; durable on return.
+
+        The states of a session are stored in order, because each one is encoded against the previous one. States that
+        wait for the same lock are stored together.
+        """
         batcher = self._batcher(write.session)
         queued = batcher.add(write)
         try:
@@ -68,9 +71,9 @@ class StateWriter:
         return queued.get()
 
     async def _encode_early(self, queued: QueuedWrite) -> None:
-        """Encode the event while the write waits: the writer that takes it need not do it."""
+        """Encode the event while the write waits, to save time for the writer that stores it."""
         write = queued.write
-        with suppress(DuramenError):  # raised again when it is stored
+        with suppress(DuramenError):  # raised again when the write is stored
             owner = await self._journal.owner(write.subject)
             digest = digest_fields(write.fields, owner.salt)
             if digest is not None:
@@ -82,7 +85,7 @@ class StateWriter:
             if batcher is None:
                 batcher = self._batchers[session] = WriteBatcher()
                 if len(self._batchers) > _CACHED_BATCHERS:
-                    self._batchers.popitem(last=False)  # its queued writes go on, and may have to retry once
+                    self._batchers.popitem(last=False)  # its queued writes continue, and may retry once
             else:
                 self._batchers.move_to_end(session)
             return batcher
@@ -91,7 +94,7 @@ class StateWriter:
         """Finish every write of a batch."""
         if len(batch) == 1 or is_driven():
             await self._finish_all(batch)
-        else:  # one that is cancelled must not cancel the others
+        else:  # a cancelled write must not cancel the others
             await asyncio.shield(asyncio.ensure_future(self._finish_all(batch)))
 
     async def _finish_all(self, batch: list[QueuedWrite]) -> None:
@@ -105,7 +108,7 @@ class StateWriter:
                     one.finish(_interrupted())
 
     async def _finished_together(self, batch: list[QueuedWrite]) -> bool:
-        """Store a batch in one append. False, with nothing stored, if one of several writes was refused."""
+        """Store a batch in one append. Returns False, with nothing stored, if one of several writes was refused."""
         outcomes: Sequence[WriteResult | Exception]
         try:
             outcomes = await self._append(batch)
@@ -127,7 +130,7 @@ class StateWriter:
             deltas = encode_deltas([(write.name, write.fields) for write in writes], base, owner.salt)
             prepared = [self._prepared(*one, owner) for one in zip(batch, deltas, strict=True)]
             changes = self._changes(writes, deltas, owner)
-            _update_base(base, writes, deltas)  # now: after the sync the same takes three times as long
+            _update_base(base, writes, deltas)  # before the append: after the sync it takes three times as long
             reach("checkpoint.encoded")
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, fence=fence, changes=changes)
@@ -150,7 +153,7 @@ class StateWriter:
         return self._journal.prepare(Draft(write.kind, data, write.actor), owner, whole=True)
 
     def _changes(self, writes: list[StateWrite], deltas: list[Delta], owner: Owner) -> Sequence[BatchChange]:
-        """What is written with the events: first the bookmark of each state, then the further ones."""
+        """The changes that are written with the events: first the bookmark of each state, then further bookmarks."""
         bookmarks = [self._bookmark(write, *one, owner) for write, one in zip(writes, enumerate(deltas), strict=True)]
         for number, write in enumerate(writes):
             bookmarks += [one._replace(position=number, owner=owner.ref) for one in write.also]
@@ -174,11 +177,12 @@ class StateWriter:
     async def _take_base(
         self, writes: list[StateWrite], owner: Owner, stale: tuple[int, int] | None
     ) -> tuple[DeltaBase, int]:
-        """The base of a session and owner, and the generation of the cache. An empty one with a new chunk log if there
-        is none, or if its chunk log and end are those that the store refused (`stale`).
+        """The base of a session and owner, and the generation of the cache.
 
-        It is the caller's alone until it is returned, after all that was added to it is stored. A writer that did not
-        get the lock in time finds none in the cache and reads the store."""
+        If there is no base, or the store refused its chunk log and end (`stale`), it is an empty one with a new chunk
+        log. Only the caller uses it until `_return_base`, after everything that was added to it is stored. A writer
+        that did not get the lock in time finds no base in the cache and reads the store.
+        """
         with self._lock:
             generation, base = self._generation, self._bases.pop((writes[0].session, owner.ref), None)
         if base is None:
@@ -208,13 +212,13 @@ class StateWriter:
                 manifest = await self._chunks.open_manifest(session, newest.bookmark, owner)
                 state = await self.assemble(session, manifest, owner)
             except ValueError:
-                continue  # damaged: nothing is built on it
+                continue  # damaged: not used as a base
             return await self._base_of(session, name, manifest, state.stored)
         return self._new_base()
 
     async def _base_of(self, session: str, name: str, manifest: Manifest, stored: dict[str, Any]) -> DeltaBase:
-        # Since it was read, another writer may have appended to the chunk log under another name, or a removal may have
-        # cut it: nothing is built on what is removed.
+        # Another writer may have appended to the chunk log since, or a removal may have cut it. Removed data must not
+        # be used as a base.
         end = await self._journal.store.chunk_log_end(self._journal.workspace, session, manifest.chunk_log)
         if any(
             one.chunk_log != manifest.chunk_log or one.last > end for one in (*manifest.ranges(), *manifest.page_ranges)
@@ -227,7 +231,8 @@ class StateWriter:
     async def cache_base(
         self, session: str, name: str, owner: Owner, manifest: Manifest, stored: dict[str, Any]
     ) -> None:
-        """Cache how a state that was just read is stored, if nothing is cached: the next save need not read it."""
+        """Cache how a state that was just read is stored, if nothing is cached, so that the next save does not read
+        it."""
         if (session, owner.ref) in self._bases:
             return
         base = await self._base_of(session, name, manifest, stored)
@@ -237,7 +242,7 @@ class StateWriter:
                 self._bases.popitem(last=False)
 
     def forget(self, session: str | None) -> None:
-        """Drop what is cached of a session (None: of all sessions)."""
+        """Drop the cached data of a session (None: of all sessions)."""
         with self._lock:
             self._generation += 1
             for key in [key for key in self._bases if session is None or key[0] == session]:
@@ -246,12 +251,12 @@ class StateWriter:
     # -- reading
 
     async def assemble(self, session: str, manifest: Manifest, owner: Owner) -> AssembledState:
-        """The state of a manifest. Raises ValueError if a body is missing or does not open."""
+        """The state of a manifest. Raises ValueError if a body is missing or cannot be opened."""
         try:
             bodies = await self._chunks.bodies(session, manifest.ranges(), owner)
             return manifest.assemble(lambda one: [bodies[one[0], index] for index in range(one[1], one[2])], owner.salt)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"a chunk of it is missing or broken ({error})") from error
+            raise ValueError(f"one of its chunks is missing or damaged ({error})") from error
 
 
 def _update_base(base: DeltaBase, writes: list[StateWrite], deltas: list[Delta]) -> None:
@@ -269,6 +274,6 @@ def _results(done: StoredBatch, deltas: list[Delta], prepared: list[Prepared]) -
 
 def _interrupted() -> StoreError:
     return StoreError(
-        "the write that stored this state along with its own was interrupted",
-        hint="it may or may not be stored: load the newest, or save it again under the same id",
+        "the writer that was storing this state together with its own was interrupted",
+        hint="the state may or may not be stored: load the newest one, or save it again with the same id",
     )

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 PIPE_CLOSED = 141
-"""The exit code when the reader of the output closed the pipe: what a shell reports for any tool then."""
+"""The exit code when the reader of the output closed the pipe, as shells report it (128 + SIGPIPE)."""
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
@@ -30,7 +30,7 @@ class PlainConsole(Console):
 
 
 def _width() -> int | None:
-    """None where rich finds the width itself: any stream is a terminal, or COLUMNS is set."""
+    """The width of the output; None if rich can find it, from a terminal or from COLUMNS."""
     known = "COLUMNS" in os.environ or any(os.isatty(stream) for stream in range(3))
     return None if known else _WIDTH_WITHOUT_TERMINAL
 
@@ -49,13 +49,13 @@ def discard_stdout() -> None:
 
 
 def use_utf8_stdout() -> None:
-    """Make standard output UTF-8 with plain line ends, as JSON Lines require, whatever the locale."""
+    """Set standard output to UTF-8 and "\\n" line ends, as JSON Lines require, for every locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def print_json(value: Any, *, flush: bool = False) -> None:
-    """Print one JSON object on a line. `flush` for commands that follow changes."""
+    """Print one JSON object on a line. Commands that follow changes set `flush`."""
     from .json_format import json_text
 
     try:

@@ -11,7 +11,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def iso_datetime(when: dt.datetime | None) -> str | None:
-    """A time in the format of our JSON."""
+    """A time in the format of the JSON output."""
     return None if when is None else iso_time((when - _EPOCH) // _MICROSECOND)
 
 
@@ -21,7 +21,7 @@ def utc_second(when: dt.datetime) -> str:
 
 
 def format_duration(micros: int) -> str:
-    """A duration in one or two units."""
+    """A duration in one or two units, such as "3 m 05 s"."""
     if micros < 1000:
         return f"{micros} µs" if micros >= 0 else "0 µs"
     if micros < 10_000:

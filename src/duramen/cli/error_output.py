@@ -1,4 +1,4 @@
-"""Errors on standard error: what happened, and on the next line what to do."""
+"""Prints errors to standard error: what happened, and on the next line what to do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..errors import (
     StoreUnavailable,
     UnknownMemory,
     UnknownProposal,
+    UnknownRun,
     UnknownSession,
     WrongKey,
 )
@@ -20,21 +21,25 @@ from .terminal_text import visible
 FAILED = 2
 """The exit code when a command failed."""
 
-_KEY_HINT = "DURAMEN_KEY in the environment"
+_KEY_HINT = "set DURAMEN_KEY in the environment to the key of this store"
 _CLI_HINTS: dict[type[DuramenError], str] = {
     KeyMissing: _KEY_HINT,
     WrongKey: _KEY_HINT,
-    NotAStore: "--store, and for an encrypted file DURAMEN_FILE_KEY in the environment",
-    StoreUnavailable: "--store, or DURAMEN_STORE in the environment",
-    UnknownSession: "--workspace chooses another workspace",
-    UnknownMemory: "duramen memory list",
-    UnknownProposal: "duramen proposals list",
+    UnknownSession: "list the sessions with `duramen sessions`, or choose another workspace with --workspace",
+    UnknownRun: "list the runs with `duramen runs`, or choose another workspace with --workspace",
+    UnknownMemory: "list the memories with `duramen memory list`; it may have been forgotten",
+    UnknownProposal: "list the proposals with `duramen proposals list`",
 }
-"""The options that correspond to the hints of the library, which are written for programs."""
+"""Hints that replace those of the library, which are written for programs."""
+_MORE_HINTS: dict[type[DuramenError], str] = {
+    NotAStore: "check --store; for an encrypted file, set DURAMEN_FILE_KEY in the environment",
+    StoreUnavailable: "check --store, or DURAMEN_STORE in the environment",
+}
+"""Hints that are printed after those of the library."""
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print an error, and a hint what to do."""
+    """Print an error and a hint."""
     console = PlainConsole(stderr=True)
     console.print_line(("Error: ", "bold red"), (_one_line(message), "red"))
     if hint:
@@ -44,16 +49,22 @@ def print_error(message: str, hint: str = "") -> None:
 def print_exception(error: Exception) -> None:
     """Print what an exception means, without a traceback."""
     if isinstance(error, DuramenError):
-        hint = _CLI_HINTS.get(type(error))
-        print_error(error.message, f"{error.hint} (here: {hint})" if hint else error.hint)
+        hint = _CLI_HINTS.get(type(error), error.hint)
+        more = _MORE_HINTS.get(type(error))
+        print_error(error.message, with_cli_hint(hint, more) if more else hint)
     elif isinstance(error, OSError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         print_error(f"{where}{error.strerror or error}")
     else:
         print_error(
             f"unexpected {type(error).__name__}: {error}",
-            "this is a bug in duramen: please report it, with DURAMEN_DEBUG=1 set for the details",
+            "this is a bug in duramen: please report it with the traceback that DURAMEN_DEBUG=1 shows",
         )
+
+
+def with_cli_hint(hint: str, cli_hint: str) -> str:
+    """A hint of the library, followed by what to do on the command line."""
+    return f"{hint}; on the command line: {cli_hint}" if hint else cli_hint
 
 
 def _one_line(text: str) -> str:

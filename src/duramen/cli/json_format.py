@@ -1,8 +1,8 @@
 """The JSON format of `--json` and `export`.
 
-Plain data stays as it is. Other values become an object with a marker key: `{"$bytes": base64}`, or
-`{"$type": name, "value": …}`; registered classes also carry their `version`. A mapping that itself has a marker key,
-or keys other than text, becomes `{"$type": "dict", "value": [[key, value], …]}`, so that no value is ambiguous.
+Plain data stays unchanged. Other values become an object with a marker key: `{"$bytes": base64}`, or
+`{"$type": name, "value": …}`. Registered classes also have a `version`. A mapping with a marker key of its own, or
+with keys that are not text, becomes `{"$type": "dict", "value": [[key, value], …]}`, so that no value is ambiguous.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def event_fields(session: str, event: Event) -> dict[str, Any]:
-    """An event as a self-contained JSON object. `origin` is the session that recorded it: for an event that a fork
-    shares with its parent, not `session`."""
+    """An event as a self-contained JSON object. `origin` is the session that recorded it. It differs from `session` for
+    events that a fork shares with its parent."""
     return {
         "session": session,
         "origin": event.session,
@@ -97,7 +97,7 @@ def _other(value: Any, kind: type) -> dict[str, Any]:
         return _typed(value.name, json_value(value.fields), version=value.version)
     if isinstance(value, PurePath):
         return _typed("Path" if isinstance(value, Path) else "PurePath", str(value))
-    raise UnknownType(kind.__qualname__, hint="the journal gave a value that has no JSON form: report this")
+    raise UnknownType(kind.__qualname__, hint="this is a bug in duramen: please report it")
 
 
 def _sorted(name: str) -> Callable[[Any], dict[str, Any]]:

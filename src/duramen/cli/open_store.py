@@ -1,4 +1,4 @@
-"""Opens the store that the options of a command name."""
+"""Opens the store that `--store` and `--workspace` name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import StoreReadOnly, UnknownSession
 
 @contextmanager
 def open_readonly(store: str, workspace: str) -> Iterator[Duramen]:
-    """The workspace, without the right to write. Values of unregistered classes are shown by their fields."""
+    """Open the workspace without the right to write. Values of unregistered classes are shown by their fields."""
     with open_store(store, workspace=workspace, readonly=True, keep_unknown=True) as dm:
         yield dm
 
@@ -23,8 +23,8 @@ def open_readonly(store: str, workspace: str) -> Iterator[Duramen]:
 def open_writable(
     store: str, workspace: str, *, keep_unknown: bool = True, embedder: str | None = None
 ) -> Iterator[Duramen]:
-    """The workspace, with the right to write. Opens the store readonly first, so that no missing store is created."""
-    with suppress(StoreReadOnly), open_readonly(store, workspace):  # an outdated store exists, and is migrated below
+    """Open the workspace with the right to write. It opens the store readonly first, so that no store is created."""
+    with suppress(StoreReadOnly), open_readonly(store, workspace):  # raised for an old schema, which is migrated below
         pass
     settings = Settings(workspace=workspace, keep_unknown=keep_unknown)
     if embedder is not None:
@@ -42,5 +42,5 @@ def existing_session(dm: Duramen, session: str) -> Session:
 
 
 def session_listed(dm: Duramen, session: str) -> bool:
-    """Whether the catalog lists the session. It may have no events: a fork at 0."""
+    """Whether the catalog lists the session. A fork at position 0 has no events."""
     return any(row.session == session for row in dm.sessions())

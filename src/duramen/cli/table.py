@@ -46,7 +46,7 @@ class Column:
 
 
 class Table:
-    """A table that prints rows as they arrive and keeps none. The first rows set the widths."""
+    """A table that prints rows as they arrive and stores none. The first rows set the widths."""
 
     def __init__(self, console: PlainConsole, columns: Sequence[Column]) -> None:
         self._console = console
@@ -79,7 +79,7 @@ class Table:
             for cell, column, width in zip(row, self._columns, widths, strict=True)
         ]
         for number in range(max(map(len, lines))):
-            gap = 0  # written only before the next part: no line ends in blanks
+            gap = 0  # written before the next part, so that no line ends in blanks
             for index, column in enumerate(self._columns):
                 part = lines[index][number] if number < len(lines[index]) else ""
                 padding = widths[index] - cell_len(part)
@@ -91,7 +91,7 @@ class Table:
             text.append("\n")
 
     def _widths(self) -> list[int]:
-        """The widths in the terminal as it is now: the widest columns shrink until the fill column has room."""
+        """The widths for the current terminal. The widest columns shrink until the fill column has room."""
         widths, last = list(self._wanted), self._columns[-1]
         room = self._console.width - _GAP * (len(widths) - 1)
         if last.fill:

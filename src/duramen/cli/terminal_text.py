@@ -1,6 +1,6 @@
 """Escapes untrusted text for a terminal: characters that would move the cursor, hide or reorder text.
 
-Agents journal text from outside. It must not control the terminal of the reader, nor look like other text.
+Agents journal text from outside. It must not control the terminal of the reader or look like other text.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Credentials never reach the journal: values under telling names, and telling values, are replaced.
+"""Redaction: replaces credentials before they reach the journal, by the name of a field and by patterns in text.
 
-A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`), so that `max_tokens` and `next_page_token` are
-left alone while `access_token` is not. Only text and bytes are replaced: a count under `tokens` is no secret.
+A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`). So `access_token` is redacted, and `max_tokens`
+and `next_page_token` are not. Only text and bytes are replaced: a number under `tokens` is not a secret.
 
-Text is searched as well. JSON inside text (a tool call's arguments) is read as JSON where patterns may have missed
-something. Every pattern is linear: no text makes the search slow.
+Text that is JSON, such as the arguments of a tool call, is also parsed, because the patterns do not see its structure.
+Every pattern takes linear time, so no text makes the search slow.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _SIGNS = {
     "e": ("earer",),
     "s": ("asic",),
 }
-"""Text without any of these holds nothing that the patterns would find. One character, which is quick to look for, is
-asked for before the signs that need it."""
+"""Text without any of these substrings cannot match a pattern. The search for the single character comes first, because
+it is faster."""
 
 _SHAPES = (
     (("-----BEGIN",), r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
@@ -79,7 +79,7 @@ _ASSIGNED_ESCAPED = re.compile(
 
 @lru_cache(maxsize=16384)
 def names_a_credential(name: str) -> bool:
-    """Whether a value under this name is taken for a credential."""
+    """Whether a field with this name contains a credential."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[-1] in _HARMLESS_AFTER:
         return False
@@ -91,8 +91,8 @@ def names_a_credential(name: str) -> bool:
 
 
 class Redactor:
-    """Decides what is replaced. `extra` names are credentials too, `keep` names never are; with `values`
-    off, only names count."""
+    """Decides what is redacted. Fields named in `extra` always are, fields named in `keep` never are. With `values`
+    False, text is not searched."""
 
     def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
         self._extra = frozenset(name.lower() for name in extra)
@@ -101,7 +101,7 @@ class Redactor:
         self.known: dict[Any, bool] = {}
 
     def hides(self, name: object) -> bool:
-        """Whether text and bytes under this name are replaced."""
+        """Whether text and bytes in a field with this name are redacted."""
         if isinstance(name, bytes):
             name = name.decode("latin-1")
         if not isinstance(name, str):
@@ -115,8 +115,9 @@ class Redactor:
         return known
 
     def member(self, key: object, item: Any, named: bool) -> Any:
-        """What is stored under a key of a mapping: hidden if the key, or in a named value its name, tells of a
-        credential; under `headers` also in pairs. A JSON schema's description of a field is no value."""
+        """The item to store under a key of a mapping. It is redacted if the key names a credential, or if `named` is
+        True and the key is "value". Under a key that ends in "headers", (name, value) pairs are redacted too. A JSON
+        schema that describes a field is not redacted."""
         if self.hides(key) or (named and key == "value"):
             return item if isinstance(item, dict) and item.get("type") in _SCHEMA_TYPES else _hide(item)
         if type(item) in (list, tuple) and isinstance(key, str) and key.lower().endswith("headers"):
@@ -124,17 +125,17 @@ class Redactor:
         return item
 
     def pair(self, pair: Any) -> Any:
-        """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
+        """The pair, with its second item redacted if the first one names a credential."""
         if type(pair) in (list, tuple) and len(pair) == 2 and self.hides(pair[0]):
             return type(pair)((pair[0], _hide(pair[1])))
         return pair
 
     def names_a_value(self, mapping: Mapping[Any, Any]) -> bool:
-        """Whether a mapping reads as {"name": a telling name, "value": …}."""
+        """Whether a mapping is {"name": the name of a credential, "value": …}."""
         return "value" in mapping and self.hides(mapping.get("name"))
 
     def text(self, value: str) -> str:
-        """The text with credentials inside it replaced."""
+        """The text with the credentials in it replaced."""
         if not self._values or len(value) < 8:
             return value
         for character, signs in _SIGNS.items():
@@ -159,7 +160,7 @@ class Redactor:
         return found[1] + REDACTED if self.hides(found["name"]) else found[0]
 
     def _as_json(self, value: str) -> str:
-        """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
+        """JSON text with the credentials that only its structure reveals replaced. Other text is returned unchanged."""
         try:
             parsed = json.loads(value)
             cleaned = self._tree(parsed)
@@ -177,7 +178,7 @@ class Redactor:
 
 
 def _hide(value: Any) -> Any:
-    """The value with every text and bytes in it replaced; numbers and None stay."""
+    """The value with all text and bytes in it replaced. Numbers and None stay."""
     if isinstance(value, (str, bytes, bytearray)):
         return REDACTED if value else value
     if isinstance(value, dict):

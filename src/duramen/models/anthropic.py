@@ -24,9 +24,14 @@ _KEY_HINT = "set ANTHROPIC_API_KEY, or give api_key="
 class AnthropicModel:
     """A model reached through the `anthropic` SDK.
 
-    The key is `api_key`, or what the SDK finds itself (`ANTHROPIC_API_KEY`). Your own server at `base_url` needs none.
-    `client` replaces the client of the SDK, for instance with one for Bedrock or Vertex. `timeout` is in seconds and
-    covers the whole answer, including a retry. `extra` is added to each request.
+    Args:
+        model: the name of the model.
+        client: a client of the SDK to use, for instance one for Bedrock or Vertex. Default: a new client.
+        base_url: the address of your own server, which needs no key.
+        api_key: the API key. Default: what the SDK finds, such as the environment variable ANTHROPIC_API_KEY.
+        timeout: seconds for the whole answer, including a retry.
+        name: the name in errors and logs. Default: "anthropic:" and `model`.
+        extra: added to each request.
     """
 
     def __init__(
@@ -49,14 +54,14 @@ class AnthropicModel:
         self._provider = Provider(self.name, sdk, self._client, timeout)
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-        """The text of the answer. Raises `ModelFailed` if there is none."""
+        """Return the text of the answer. Raises `ModelFailed` if there is none."""
         conversation: dict[str, Any] = {"messages": [{"role": "user", "content": encodable(prompt)}]}
         if system:
             conversation["system"] = encodable(system)
         return self.reply(conversation, max_tokens=max_tokens)
 
     def reply(self, conversation: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
-        """The text that answers a conversation, given as `context.anthropic()` gives it. Raises `ModelFailed`."""
+        """Return the answer to a conversation in the format of `context.anthropic()`. Raises `ModelFailed`."""
         check_max_tokens(max_tokens)
         request = {"model": self._model, **conversation, "max_tokens": max_tokens, "extra_body": self._extra}
         create = self._client.messages.with_streaming_response.create
@@ -86,7 +91,8 @@ def _sdk() -> ModuleType:
     try:
         import anthropic
     except ImportError:
-        raise InvalidInput("the package anthropic is not installed", hint="pip install 'duramen[anthropic]'") from None
+        hint = "run: pip install 'duramen[anthropic]'"
+        raise InvalidInput("the package anthropic is not installed", hint=hint) from None
     return anthropic
 
 
@@ -97,8 +103,8 @@ def _client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
     try:
         client = sdk.Anthropic(api_key=api_key, base_url=base_url)
     except sdk.AnthropicError as error:  # a profile on disk that cannot be used
-        raise InvalidInput(f"no key for Anthropic's API: {error}", hint=_KEY_HINT) from None
+        raise InvalidInput(f"there is no key for Anthropic's API: {error}", hint=_KEY_HINT) from None
     if not any(getattr(client, source, None) for source in ("api_key", "auth_token", "credentials")):
-        raise InvalidInput("no key for Anthropic's API", hint=_KEY_HINT)
+        raise InvalidInput("there is no key for Anthropic's API", hint=_KEY_HINT)
     check_key(client.api_key)
     return client

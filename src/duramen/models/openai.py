@@ -1,4 +1,4 @@
-"""OpenAI's models and other servers with its chat completions API, behind the `Model` port. Needs the extra `openai`."""
+"""OpenAI and other servers with its Chat Completions API, behind the `Model` port. Needs the extra `openai`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,15 @@ _NEW_API_HOSTS = ("openai.com", "azure.com")
 class OpenAIModel:
     """A model reached through the `openai` SDK.
 
-    The key is `api_key`, or `OPENAI_API_KEY`. Your own server at `base_url` needs none. `client` replaces the client of
-    the SDK, for instance with one for Azure. `timeout` is in seconds and covers the whole answer, including a retry.
-    `extra` is added to each request: reasoning models need `{"reasoning_effort": "minimal"}`, or reasoning uses all the
-    tokens.
+    Args:
+        model: the name of the model.
+        client: a client of the SDK to use, for instance one for Azure. Default: a new client.
+        base_url: the address of your own server, which needs no key.
+        api_key: the API key. Default: the environment variable OPENAI_API_KEY.
+        timeout: seconds for the whole answer, including a retry.
+        name: the name in errors and logs. Default: "openai:" and `model`.
+        extra: added to each request. Reasoning models need `{"reasoning_effort": "minimal"}`, because reasoning could
+            use up all tokens.
     """
 
     def __init__(
@@ -47,18 +52,18 @@ class OpenAIModel:
         self._extra = dict(extra or {})
         self._client: Any = (client or openai_client(sdk, base_url, api_key)).with_options(max_retries=0)
         self._provider = Provider(self.name, sdk, self._client, timeout)
-        # OpenAI's newer models refuse the old name of the limit; most other servers know only that one.
+        # OpenAI's newer models refuse the old name of the limit. Most other servers know only the old name.
         newer = self._client.base_url.host.endswith(_NEW_API_HOSTS)
         self._limit = "max_completion_tokens" if newer else "max_tokens"
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-        """The text of the answer. Raises `ModelFailed` if there is none."""
+        """Return the text of the answer. Raises `ModelFailed` if there is none."""
         messages = [{"role": "system", "content": encodable(system)}] if system else []
         messages.append({"role": "user", "content": encodable(prompt)})
         return self.reply({"messages": messages}, max_tokens=max_tokens)
 
     def reply(self, conversation: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
-        """The text that answers a conversation, given as `context.openai()` gives it. Raises `ModelFailed`."""
+        """Return the answer to a conversation in the format of `context.openai()`. Raises `ModelFailed`."""
         check_max_tokens(max_tokens)
         request: dict[str, Any] = {"model": self._model, **conversation, self._limit: max_tokens}
         create = self._client.chat.completions.with_streaming_response.create
@@ -94,22 +99,22 @@ class _Completion(msgspec.Struct, frozen=True):
 
 
 def openai_sdk() -> ModuleType:
-    """The SDK's module. Raises `InvalidInput` where it is not installed."""
+    """The module of the SDK. Raises `InvalidInput` if it is not installed."""
     try:
         import openai
     except ImportError:
-        raise InvalidInput("the package openai is not installed", hint="pip install 'duramen[openai]'") from None
+        raise InvalidInput("the package openai is not installed", hint="run: pip install 'duramen[openai]'") from None
     return openai
 
 
 def openai_client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
-    """The SDK's client for OpenAI, or for the server at `base_url`. Raises `InvalidInput` if there is no key."""
+    """The client of the SDK for OpenAI, or for the server at `base_url`. Raises `InvalidInput` if there is no key."""
     check_base_url(base_url)
     if base_url is not None and not (api_key or os.environ.get("OPENAI_API_KEY")):
         api_key = "no-key-needed"
     try:
         client = sdk.OpenAI(api_key=api_key, base_url=base_url)
     except sdk.OpenAIError:
-        raise InvalidInput("no key for OpenAI's API", hint="set OPENAI_API_KEY, or give api_key=") from None
+        raise InvalidInput("there is no key for OpenAI's API", hint="set OPENAI_API_KEY, or give api_key=") from None
     check_key(client.api_key)
     return client

@@ -1,7 +1,7 @@
-"""Requests to a provider through its SDK: one deadline, at most one retry, a short reason on failure.
+"""Requests to a provider through its SDK, with one deadline, at most one retry, and a short reason on failure.
 
-The SDKs of Anthropic and OpenAI use the same names for their errors, so one translation serves both. The retries of the
-SDKs are off: they sleep as long as the Retry-After header of the server asks, which may exceed the deadline.
+The SDKs of Anthropic and OpenAI use the same names for their errors, so one translation serves both. The retries of
+the SDKs are disabled: they sleep as long as the Retry-After header of the server asks, which may exceed the deadline.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Response(Protocol):
 
 
 Send = Callable[[Any], AbstractContextManager[Response]]
-"""Sends the request with the given `Timeout` of the SDK."""
+"""A function that sends the request with a `Timeout` of the SDK."""
 
 
 class Failure(NamedTuple):
@@ -50,18 +50,16 @@ class Failure(NamedTuple):
     """Seconds after which a retry may help; None if it would not."""
 
 
-REFUSED = Failure("refused", "another model may answer, or rephrase the prompt")
-NO_TEXT = Failure("no text in the answer", "another model may answer")
-CUT_OFF = Failure(
-    "cut off before any text", "give it more max_tokens; let a model that reasons do less of it, through extra="
-)
+REFUSED = Failure("refused", "rephrase the prompt, or use another model")
+NO_TEXT = Failure("no text in the answer", "use another model")
+CUT_OFF = Failure("cut off before any text", "raise max_tokens; for a reasoning model, reduce reasoning with extra=")
 
 
 class Provider:
     """A server behind an SDK: the module of the SDK and its client.
 
-    `request` fails after `timeout` seconds. A server that begins to answer and then stalls can double that. Neither the
-    errors nor their causes contain the key of the client, even if the server repeats it.
+    `request` fails after `timeout` seconds. A server that begins to answer and then stalls can double that time. The
+    errors and their causes never contain the key of the client, even if the server repeats it.
     """
 
     def __init__(
@@ -75,21 +73,21 @@ class Provider:
         longest_answer: int = _LONGEST_ANSWER,
     ) -> None:
         if not 0 < timeout < float("inf"):
-            raise InvalidInput(f"a timeout of {timeout} s", hint="give the seconds to wait for an answer, such as 30.0")
+            raise InvalidInput(f"{timeout} cannot be `timeout`", hint="give seconds above 0, such as 30.0")
         self._name = name
         self._sdk = sdk
         self._client = client
         self._timeout = timeout
         self._failure = failure
         self._longest_answer = longest_answer
-        # httpx2 now, httpx in older releases: what goes wrong while the body arrives is raised by it, not by the SDK.
+        # The HTTP package of the SDK: httpx2, or httpx in older releases. It raises the errors while the body arrives.
         self._http = sys.modules[type(client.base_url).__module__.partition(".")[0]]
 
     def request(self, send: Send, body_type: type[T]) -> T:
-        """The answer of the server, decoded as `body_type`. Raises the provider's `failure`."""
+        """Return the answer of the server, decoded as `body_type`. Raises the `failure` class of the provider."""
         deadline = time.monotonic() + self._timeout
         body = self._attempt(send, deadline)
-        # A retry without time for an answer would only prolong the wait.
+        # A retry that leaves no time for an answer would only prolong the wait.
         if isinstance(body, Failure) and body.pause is not None and body.pause < (deadline - time.monotonic()) / 2:
             time.sleep(body.pause)
             body = self._attempt(send, deadline)
@@ -108,11 +106,12 @@ class Provider:
             with send(self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))) as response:
                 return self._body(response, deadline)
         except (_base_error(self._sdk), self._http.HTTPError) as error:
-            # Returned, not raised: the SDK's errors repeat the text of the server, which may contain the key.
+            # Returned, not raised from here: the error of the SDK repeats the text of the server, which may contain the
+            # key, and must not become the cause.
             return self._translate(error)
 
     def _body(self, response: Response, deadline: float) -> bytes | Failure:
-        """The body of the response. The deadline also holds for a server that sends byte by byte."""
+        """The body of the response. The deadline also applies to a server that sends single bytes slowly."""
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
@@ -120,7 +119,7 @@ class Provider:
                 return self._timed_out()
             if len(body) > self._longest_answer:
                 return Failure(
-                    f"more than {self._longest_answer >> 20} MiB of answer", "check what listens at base_url"
+                    f"the answer has more than {self._longest_answer >> 20} MiB", "check which server is at base_url"
                 )
         return bytes(body)
 
@@ -136,15 +135,15 @@ class Provider:
             reason = f"status {status}: {self._safe_text(_error_message(error.body)) or _status_phrase(status)}"
             return Failure(reason, _status_hint(status), _pause_after(status, error.response.headers))
         if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
-            hint = "check that a server listens at base_url, and the network"
+            hint = "check that a server listens at base_url, and check the network"
             return Failure(f"connection failed: {self._safe_text(cause) or type(cause).__name__}", hint, _PAUSE_SECONDS)
         return Failure(self._safe_text(error), "check the client's credentials")
 
     def _timed_out(self) -> Failure:
-        return Failure(f"timeout after {self._timeout:g} s", "raise timeout=, or take a quicker model")
+        return Failure(f"timeout after {self._timeout:g} s", "raise timeout=, or use a faster model")
 
     def _safe_text(self, message: object) -> str:
-        """A message from outside: short, on one line, without keys."""
+        """A message from outside, shortened, on one line, without keys."""
         text = "".join(character if character.isprintable() else " " for character in str(message))
         for attribute in ("api_key", "auth_token"):
             secret = getattr(self._client, attribute, None)
@@ -155,7 +154,7 @@ class Provider:
 
 
 def check_base_url(base_url: str | None) -> None:
-    """Raise `InvalidInput` unless it is None or the address of a server, without a password in it."""
+    """Raise `InvalidInput` unless it is None or the address of a server without a password."""
     if base_url is None:
         return
     try:
@@ -165,25 +164,25 @@ def check_base_url(base_url: str | None) -> None:
         usable = False
     if not usable:
         raise InvalidInput(
-            "the address of a model's server is no http or https URL", hint="such as http://127.0.0.1:8080/v1"
+            "base_url is not an http or https URL", hint="use an address such as http://127.0.0.1:8080/v1"
         )
     if parts.username is not None or parts.password is not None:
-        # Addresses are shown and logged; a key given as api_key is not.
-        raise InvalidInput("the address of a model's server holds a user or a password", hint="give it as api_key=")
+        # Addresses are shown and logged. The value of api_key is not.
+        raise InvalidInput("base_url contains a user name or a password", hint="give the password as api_key=")
 
 
 def check_key(key: object) -> None:
     """Raise `InvalidInput` if a header cannot carry the key."""
     if isinstance(key, str) and not (key.isascii() and key.isprintable()):
         raise InvalidInput(
-            "the API key has characters that no key has", hint="look for line breaks and quotes copied along with it"
+            "the API key has characters that cannot be part of a key", hint="remove line breaks and quotation marks"
         )
 
 
 def check_max_tokens(max_tokens: int) -> None:
-    """Raise `InvalidInput` unless an answer may have at least one token."""
+    """Raise `InvalidInput` if the limit is below one token."""
     if max_tokens < 1:
-        raise InvalidInput(f"an answer of at most {max_tokens} tokens", hint="give max_tokens=1 or more")
+        raise InvalidInput(f"{max_tokens} cannot be `max_tokens`", hint="give a whole number from 1")
 
 
 def encodable(text: str) -> str:
@@ -202,14 +201,14 @@ def _decode(body: bytes, body_type: type[T]) -> T | Failure:
         return msgspec.json.decode(body, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         cause = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        return Failure(f"malformed answer: {cause}", "check what listens at base_url")
+        return Failure(f"malformed answer: {cause}", "check which server is at base_url")
 
 
 def _error_message(body: object) -> str:
     match body:
         case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)}:
             return text
-        case str(text) if not text.lstrip().startswith("<"):  # the HTML page of a proxy says less than the status
+        case str(text) if not text.lstrip().startswith("<"):  # the status says more than the HTML page of a proxy
             return text
     return ""
 
@@ -223,12 +222,12 @@ def _status_phrase(status: int) -> str:
 
 def _status_hint(status: int) -> str:
     if status in (401, 403):
-        return "check the API key and what it may use"
+        return "check the API key and its permissions"
     if status == 404:
-        return "check the model's name and base_url"
+        return "check the name of the model and base_url"
     if status in _TEMPORARY or status >= 500:
-        return "the server is busy or broken: try again later, or take another model"
-    return "check the model's name and the length of the prompt"
+        return "the server is busy or out of order: try again later, or use another model"
+    return "check the name of the model and the length of the prompt"
 
 
 def _pause_after(status: int, headers: Any) -> float | None:

@@ -497,7 +497,7 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "missing in what PostgreSQL searches"),
+        ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "has no search row"),
         ("UPDATE duramen.searchable SET number = number + 500", "belongs to no current memory"),
         ("UPDATE duramen.searchable SET kind = 'other'", "contradicts"),
         ("UPDATE duramen.searchable SET code = ~ code", "does not match its checksum"),
@@ -588,7 +588,7 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
         store: Any = bound.memory._core._service.journal.store
-        assert "owner" in store._tending.refused or "permission" in store._tending.refused
+        assert "owner" in store._vector_index.refused or "permission" in store._vector_index.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []
 

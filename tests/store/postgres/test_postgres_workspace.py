@@ -33,7 +33,7 @@ def parsed(text: str) -> list[Scope]:
     """A query as a tree, with marks and placeholders replaced."""
     lately = QUERIES["retrieval.lately"]
     text = re.sub(r"%\((\w+)\)s|%s", "'value'", text.replace("LATELY", lately))
-    marks = r"\b(POOLS|FILTERS|WORDS|LATE|WORDED|MASK|SCORE|DISTANCE)\b"
+    marks = r"\b(AUDIENCES|CONDITIONS|FILTERS|WORDS|LATE|WORDED|MASK|SCORE|DISTANCE)\b"
     text = re.sub(marks, lambda found: MARKS.get(found[0], "true"), text)
     text = text.replace("OVERRIDING SYSTEM VALUE", "")
     return [one for one in sqlglot.parse(text, dialect="postgres") if one is not None]

@@ -113,7 +113,7 @@ def test_the_names_are_what_we_promise() -> None:
     assert set(duramen.__all__) == NAMES
     assert len(duramen.__all__) == len(NAMES)
     assert set(dir(duramen)) >= NAMES
-    assert re.fullmatch(r"\d+\.\d+\.\d+", duramen.__version__)
+    assert re.match(r"\d+(\.\d+)+", duramen.__version__)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -197,8 +197,8 @@ def test_the_sync_api_is_what_the_tool_generates() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    explained = set(re.findall(r"^    (\w+(?:, \w+)*)   ", Settings.__doc__ or "", re.MULTILINE))
-    assert {name for group in explained for name in group.split(", ")} == set(Settings.__annotations__)
+    explained = re.findall(r"^    (\w+): ", inspect.getdoc(Settings) or "", re.MULTILINE)
+    assert explained == list(Settings.__annotations__)
 
 
 # -- errors

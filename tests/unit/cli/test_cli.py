@@ -166,7 +166,7 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
             for number in range(6):
                 dm.session(name).append("note", {"number": number}, actor="agent")
     good = run("verify", cwd=tmp_path)
-    assert (good.code, good.out.splitlines()[0]) == (0, "Walked 2 sessions, 12 events, 0 blobs.")
+    assert (good.code, good.out.splitlines()[0]) == (0, "Checked 2 sessions, 12 events, 0 blobs.")
     connection = apsw.Connection(str(tmp_path / "duramen.db"))
     connection.execute("UPDATE duramen_events SET actor = 'somebody' WHERE position IN (4, 5) AND sid = 2")
     connection.close()

@@ -76,7 +76,7 @@ def test_memories_are_added_shown_edited_and_forgotten(home: Path) -> None:
     assert ids(run("memory", "list", "--kind", "blocker", "--json", cwd=home)) == []
     empty = run("memory", "list", "--kind", "nothing", cwd=home)
     assert (empty.code, empty.out) == (0, "")
-    assert "nothing like that" in empty.err
+    assert "No memories match" in empty.err
 
 
 def test_the_history_of_a_memory_shows_who_said_each_version(home: Path) -> None:
@@ -94,11 +94,11 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
     broken = run("memory", "edit", memory, cwd=home, EDITOR="sed -i 's/^kind:.*/kind: [fact/'")
     assert broken.code == 2
     assert "line 4" in broken.err
-    kept = Path(broken.err.rsplit("it is in ", 1)[1].strip())
+    kept = Path(broken.err.rsplit("saved in ", 1)[1].strip())
     assert "kind: [fact" in kept.read_text()
     kept.unlink()
     for editor, said in (
-        ("false", "ended with 1"),
+        ("false", "exited with code 1"),
         ("/no/such/editor", "cannot be started"),
         ("vi 'half", "cannot be started"),
     ):
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
         (["memory", "show", "nosuch"], "duramen memory list"),
         (["proposals", "accept", "nosuch"], "duramen proposals list"),
         (["proposals", "list", "--state", "maybe"], "pending, accepted or dismissed"),
-        (["import", "nowhere", "--format", "claude"], "there is no"),
+        (["import", "nowhere", "--format", "claude"], "does not exist"),
         (["import", ".", "--format", "word"], "claude, openclaw, basic-memory, jsonl"),
         (["export", "--format", "claude"], "--output"),
         (["export", "one", "--format", "claude", "-o", "x"], "SESSION"),
@@ -133,10 +133,10 @@ def test_errors_say_what_to_do(home: Path, command: list[str], said: str) -> Non
 
 def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
     (proposal,) = ids(run("proposals", "list", "--json", cwd=home))
-    assert "does not come back" in run("proposals", "dismiss", proposal, "--note", "not mine", cwd=home).out
+    assert "not proposed again" in run("proposals", "dismiss", proposal, "--note", "not mine", cwd=home).out
     (dismissed,) = run("proposals", "list", "--state", "dismissed", "--json", cwd=home).lines
     assert (dismissed["note"], dismissed["state"]) == ("not mine", "dismissed")
-    assert "No proposals are pending" in run("proposals", "list", cwd=home).err
+    assert "There are no pending proposals" in run("proposals", "list", cwd=home).err
 
 
 @pytest.mark.promise("F9")

@@ -58,7 +58,7 @@ def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, instal
     )
     assert (first.code, first.err) == (0, "")
     assert first.out == f"all-MiniLM-L6-v2 is installed: {cache / 'models' / installed.folder.name}, 103 MB\n"
-    assert (again.code, again.out) == (0, first.out.replace("is installed", "is there already"))
+    assert (again.code, again.out) == (0, first.out.replace("is installed", "was already installed"))
     assert (silent.code, silent.out, silent.err) == (0, "", "")
     assert (shown.code, "missing" in shown.out) == (0, False)
     assert shown.out.splitlines()[-1].split() == ["size", "103", "MB"]
@@ -88,13 +88,13 @@ def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache:
     failed, told = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
-    assert message.startswith("Error: no vectors from all-MiniLM-L6-v2: its weights are not installed")
+    assert message.startswith("Error: cannot use all-MiniLM-L6-v2: its weights are not installed")
     assert "DURAMEN_OFFLINE" in message
     assert hint.startswith("Hint: run `duramen model install`")
     # A script is told in one line, and goes on.
     assert (told.code, told.out) == (0, "")
     assert told.err.count("\n") == 1
-    assert "words alone work" in told.err
+    assert "Search uses words alone" in told.err
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])
@@ -147,5 +147,5 @@ def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, instal
         ["reindex", "--store", store], cwd=cache.parent, DURAMEN_WEIGHTS=str(installed.folder), **settings
     )
     assert (done.code, done.err) == (0, ""), "no bar where nobody watches"
-    assert done.out.startswith("1 vectors made")
+    assert done.out.startswith("1 vectors computed")
     assert (cache / "models" / installed.folder.name / "model.safetensors").exists()

@@ -189,7 +189,7 @@ def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) ->
         "worker, signal, reindex, sync, import, memory add, edit, forget and confirm, proposals accept and dismiss, "
         "run resume, cancel, fork, settle and answer"
     )
-    assert f"These write to a store: {writing}." in flat
+    assert f"These write to the store: {writing}." in flat
     assert all(word in group.out for word in ("show", "resume", "cancel", "fork", "settle", "answer"))
     assert bare.code == 2
     code = (
@@ -364,7 +364,7 @@ def test_looking_at_runs_changes_nothing(parked: Path) -> None:
 def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
     before = run("run", "show", KILLED, cwd=doubtful)
     assert "in doubt    charge#1: it may have happened" in before.out
-    assert "the process that executed it ended inside it" in before.out
+    assert "the process ended while it executed this step" in before.out
     assert "by its declaration: a person has to decide" in before.out
     settled, after = run_each(
         ["run", "settle", KILLED, "done", "--value", '"paid by hand"', "--step", "charge"],
@@ -405,7 +405,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
     )
     refused(verdict, "'perhaps' is not a verdict", "retry")
     assert (value.code, "--value" in value.err) == (2, True)
-    refused(broken, "--value is no JSON", "quotes")
+    refused(broken, "--value is not valid JSON", "quotes")
     refused(step, "charge#1", "name the step")
     refused(certain, "no step in doubt", "run show mail-1")
     refused(ended, "has ended (failed)")
@@ -415,7 +415,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
 def test_a_question_is_answered(waiting: Path) -> None:
     answered, asked = run_each(["run", "answer", "trip-1", "true"], ["run", "show", "trip-1"], cwd=waiting)
     assert (answered.code, answered.err) == (0, "")
-    assert f"true by {ME}, to be received" in asked.out
+    assert f"true by {ME}, not received yet" in asked.out
     resumed = run("run", "resume", "trip-1", "--tasks", "trips", cwd=waiting)
     assert resumed.lines[0]["paid"] == "paid 412.5"
     trip = shown(waiting, "trip-1")
@@ -441,7 +441,7 @@ def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
         )
         assert answered.code == 0
         refused(none, "open question", "run show both")
-        assert f"-5 by {ME}, to be received" in shows.out
+        assert f"-5 by {ME}, not received yet" in shows.out
         assert "duramen run answer both JSON --question 'one?'" in shows.out
         assert run("run", "answer", "both", "1", cwd=tmp_path).code == 0
         assert dm.resume("both", both) == [1, -5]
@@ -472,9 +472,9 @@ def test_wrong_answers_are_refused(parked: Path) -> None:
         ["run", "answer", "nobody", "1"],
         cwd=parked,
     )
-    refused(text, "the answer is no JSON", "quotes")
+    refused(text, "the answer is not valid JSON", "quotes")
     refused(constant, "NaN")
-    refused(deep, "the answer is no JSON")
+    refused(deep, "the answer is not valid JSON")
     refused(number, "open question", "run show mail-1")
     refused(ended, "has ended (done)")
     refused(nobody, "there is no run 'nobody'")
@@ -495,7 +495,7 @@ def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
     )
     refused(ended, "has ended (done)", "open run")
     refused(nobody, "there is no run 'nobody'", "duramen runs")
-    refused(broken, "--data is no JSON", "quotes")
+    refused(broken, "--data is not valid JSON", "quotes")
 
 
 # -- cancelling, forking, resuming, replaying
@@ -510,7 +510,7 @@ def test_cancelling(waiting: Path) -> None:
         cwd=waiting,
     )
     assert (at_once.code, at_once.out) == (0, "mail-1 is cancelled.\n")
-    assert (later.code, "takes it up" in later.out) == (0, True)
+    assert (later.code, "is being cancelled" in later.out) == (0, True)
     refused(ended, "has ended (done)", "only an open run")
     refused(nobody, "there is no run 'nobody'")
     mail = shown(waiting, "mail-1")
@@ -529,8 +529,8 @@ def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
         ["run", "fork", "nobody", "none"],
         cwd=doubtful,
     )
-    assert (forked.code, forked.out.startswith(f"other goes on from {KILLED} at 7")) == (0, True)
-    refused(again, "exists already", "another id")
+    assert (forked.code, forked.out.startswith(f"Forked other from {KILLED} at position 7.")) == (0, True)
+    refused(again, "already exists", "another id")
     assert before.code == 2
     refused(beyond, "cannot be forked at 999")
     refused(nobody, "there is no run 'nobody'")
@@ -596,17 +596,17 @@ def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
     [
         ("nowhere", "there is no module 'nowhere'", "PYTHONPATH"),
         ("nowhere.deeper:task", "there is no module 'nowhere.deeper'", "PYTHONPATH"),
-        ("trips:nothing", "there is no 'trips:nothing': its tasks are trip, mail", "one that is there"),
-        ("trips:NUMBER", "'trips:NUMBER' is no task", "@duramen.task"),
-        ("trips:MIXED", "'mial'", "list tasks"),
-        ("trips:search", "'trips:search' is no task", "@duramen.task"),
-        ("trips.py", "names no module", "not a file"),
-        ("../trips", "names no module", "not a file"),
-        (":trip", "names no module", "module:attribute"),
+        ("trips:nothing", "there is no 'trips:nothing': its tasks are trip, mail", "a task in the module"),
+        ("trips:NUMBER", "'trips:NUMBER' is not a task", "@duramen.task"),
+        ("trips:MIXED", "'mial'", "list only tasks"),
+        ("trips:search", "'trips:search' is not a task", "@duramen.task"),
+        ("trips.py", "is not the name of a module", "not a path"),
+        ("../trips", "is not the name of a module", "not a path"),
+        (":trip", "is not the name of a module", "module:attribute"),
         ("json", "module 'json' has no tasks", "@duramen.task"),
         ("raising", "importing 'raising' failed with ZeroDivisionError", 'python -c "import raising"'),
-        ("leaving", "importing 'leaving' failed with SystemExit", "try it alone"),
-        ("needing", "importing 'needing' failed with ModuleNotFoundError", "try it alone"),
+        ("leaving", "importing 'leaving' failed with SystemExit", "see the whole error"),
+        ("needing", "importing 'needing' failed with ModuleNotFoundError", "see the whole error"),
     ],
 )
 def test_what_cannot_be_imported_is_said(parked: Path, place: str, says: str, hints: str) -> None:
@@ -643,7 +643,7 @@ def test_a_worker_ends_what_is_under_way(waiting: Path, number: signal.Signals) 
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", "-c", "1", cwd=waiting) as process:
             assert process.stderr is not None
-            _until(process.stderr, "Ctrl-C stops")
+            _until(process.stderr, "Stop with Ctrl-C")
             subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
             _wait_for(dm, "slow-1", "running")
             process.send_signal(number)

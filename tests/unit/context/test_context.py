@@ -157,7 +157,7 @@ def test_a_system_prompt_over_the_budget_is_rejected(dm: Duramen) -> None:
     session.say("user", "Hello")
     with pytest.raises(InvalidInput, match="system prompt takes") as refused:
         session.context(system=LONG * 100, budget=500)
-    assert "larger budget" in refused.value.hint
+    assert "raise the budget" in refused.value.hint
 
 
 # -- W3: compaction thresholds

@@ -71,7 +71,7 @@ def test_the_first_context_has_the_handoff_and_not_the_transcript(open_one: Open
     assert handoff.decisions == tuple(f"decision {n} (because reason {n})" for n in range(11, 3, -1))
     context = open_one().session("new", continues="old").context()
     for line in (
-        "This session goes on from 'old'.",
+        "This session continues 'old'.",
         "Open question: asks (asking) waits for an answer to 'May I buy the expensive one?'",
         "Decided: decision 11 (because reason 11)",
         "Goal: Ship the export",
@@ -97,7 +97,7 @@ def test_steps_in_doubt_are_listed_first(open_one: Open, effects: SideEffects) -
     dm.session("new", continues="doubtful").say("user", "continue")
     lines = memory(open_one()).splitlines()
     assert lines[1:3] == [
-        "This session goes on from 'doubtful'.",
+        "This session continues 'doubtful'.",
         "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
     assert effects.times("pay") == 1, "the step did not run again"
@@ -243,7 +243,7 @@ def test_invalid_sessions_to_continue_are_rejected(open_one: Open) -> None:
         open_one().session(name).say("user", "x")
     open_one().session("new", continues="old").say("user", "x")
     before = open_one().session("new").head().position
-    for wrong, words in (("older", "goes on from 'old' already"), ("unknown", "goes on from 'old' already")):
+    for wrong, words in (("older", "already continues 'old'"), ("unknown", "already continues 'old'")):
         session = open_one().session("new", continues=wrong)
         for _ in range(2):
             with pytest.raises(InvalidInput, match=words) as caught:
@@ -284,7 +284,7 @@ def test_a_chain_of_sessions_keeps_open_questions_decisions_and_progress(open_on
             session.decide(f"chosen in {number}", reason="why not")
     context = open_one().session("s4").context()
     lines = context.memory.splitlines()
-    assert lines[1] == "This session goes on from 's3'."
+    assert lines[1] == "This session continues 's3'."
     assert "Open question: asks (asking) waits for an answer to 'May I buy the expensive one?'" in lines
     assert [line for line in lines if line.startswith("Decided")][:3] == [
         "Decided: chosen in 3 (because why not)",
@@ -348,4 +348,4 @@ def test_a_damaged_decision_of_the_old_session_does_not_stop_the_new_one(open_on
     assert "Decided: second" in memory(open_one())
     assert "first" not in memory(open_one())
     open_one().session("other", continues="old").say("user", "x")
-    assert "This session goes on from 'old'." in memory(open_one(), "other")
+    assert "This session continues 'old'." in memory(open_one(), "other")

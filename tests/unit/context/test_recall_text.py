@@ -210,7 +210,7 @@ def test_a_failed_embedder_is_reported_in_one_line() -> None:
     with open_memory("memory:", embedder=CallableEmbedder(fails, name="fails", dims=3)) as dm:
         dm.memory.remember("alpha")
         for budget, note in (
-            (2000, "(Searched without meaning: no vectors from "),
+            (2000, "(Searched without meaning: cannot use "),
             (120, "(Searched without meaning)"),
         ):
             recalled = dm.session("s").recall("alpha", budget=budget)

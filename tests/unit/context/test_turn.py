@@ -186,12 +186,12 @@ def test_the_async_api_accepts_async_models() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"model": lambda context: "x"}, "no input"),
-        (7, {"model": lambda context: "x"}, "no input"),
-        ("Hello", {"model": lambda context: "  "}, "gave no text"),
-        ("Hello", {"model": lambda context: None}, "gave no text"),
+        ("", {"model": lambda context: "x"}, "input is empty"),
+        (7, {"model": lambda context: "x"}, "input is empty"),
+        ("Hello", {"model": lambda context: "  "}, "returned no text"),
+        ("Hello", {"model": lambda context: None}, "returned no text"),
         ("Hello", {"model": 7}, "is not a model"),
-        ("Hello", {"model": "nonsense"}, "names no model"),
+        ("Hello", {"model": "nonsense"}, "is not the name of a model"),
         ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_callable_s_vectors_are_made_of_length_one() -> None:
     ],
 )
 def test_an_answer_that_is_not_vectors_is_an_error(answer: object) -> None:
-    with pytest.raises(EmbedderFailed, match="no vectors from odd"):
+    with pytest.raises(EmbedderFailed, match="cannot use odd"):
         CallableEmbedder(lambda _: answer, name="odd", dims=3).embed(["a", "b"])
 
 

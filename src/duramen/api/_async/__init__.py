@@ -1,1 +1,1 @@
-"""The public classes for an event loop, and the one implementation behind both APIs. Start in duramen.py."""
+"""The public classes for an event loop. Both APIs use this implementation. Start in duramen.py."""

@@ -34,7 +34,10 @@ from .shared_state import AsyncSharedState
 
 
 class AsyncDuramen:
-    """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
+    """A handle on one workspace of a store, from `duramen.open` or `duramen.aopen`.
+
+    It can be shared between threads and tasks. Close it at the end, or use it with `async with`.
+    """
 
     def __init__(
         self,
@@ -52,35 +55,52 @@ class AsyncDuramen:
         self._workers: list[Worker] = []
         self._memory = MemoryLoader(journal, memory or MemorySettings())
         self.memory = AsyncMemories(journal, self._memory, lambda run: outline_run(self._engine, run))
-        """What the workspace remembers beyond its sessions."""
+        """The long-term memory of the workspace."""
 
     @property
     def workspace(self) -> str:
-        """The tenant that this handle sees."""
+        """The workspace (tenant) of this handle."""
         return self._journal.workspace
 
     # -- sessions
 
     def session(self, session: str, *, continues: str | None = None) -> AsyncSession:
-        """A session by id. Nothing is stored until something is appended. One that `continues` another begins with what
-        that one left: its progress, open questions, recent decisions and what is in doubt."""
+        """Return a session by id. Nothing is stored until the first append.
+
+        Args:
+            session: the id, 1 to 512 characters.
+            continues: the id of an older session. The new session begins with the hand-off of that one: its progress,
+                open questions, recent decisions and steps in doubt.
+        """
         check_name("session", session)
         if continues is not None and check_name("session", continues) == session:
-            raise InvalidInput(f"session {session!r} cannot continue itself", hint="name an older session")
+            raise InvalidInput(f"session {session!r} cannot continue itself", hint="give the id of an older session")
         self._services.load()
         return AsyncSession(self._journal, session, self._services, self._memory, self._open_work, continues)
 
     async def _open_work(self, session: str) -> tuple[list[str], list[str]]:
-        """What waits and what is in doubt in the runs of a session and of those that it continues."""
+        """The open questions and the steps in doubt of the runs of a session and of the sessions that it continues."""
         sessions = await self._services.progress.chain(session)
         return await open_work(self._engine, self._control, sessions)
 
     async def fork(self, session: str, new: str, *, at: int | None = None) -> AsyncSession:
-        """A new session that shares another's events up to `at`: journal, state, context and progress as of then."""
+        """Create a session that shares the events of another one up to a position, and return it.
+
+        Its journal, state, context and progress are those of the other session at that position. The other session
+        does not change.
+
+        Args:
+            session: the session to fork.
+            new: the id of the new session.
+            at: the last shared position. Default: the end.
+
+        Raises:
+            SessionExists: a session with the id `new` exists.
+        """
         return await self.session(session).fork(new, at=at)
 
     def sessions(self) -> AsyncGenerator[SessionRow, None]:
-        """All sessions of the workspace, by id."""
+        """Iterate over all sessions of the workspace, ordered by id."""
         return self._journal.sessions()
 
     # -- runs
@@ -95,9 +115,24 @@ class AsyncDuramen:
         subject: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Start a run, or resume it, or return its result: whatever its id needs. Without `id` it is a new one.
+        """Execute a task as a run and return its result.
 
-        Raises what the task raised, `RunParked` if it waits, `RunCancelled` if it was cancelled.
+        If a run with this id exists, it is resumed; if it has ended, its result is returned. While another process
+        executes the run, or the run sleeps, the call waits.
+
+        Args:
+            task: a function decorated with `@duramen.task`.
+            *args: positional arguments of the task.
+            id: the id of the run. Default: a new random id.
+            session: the session that the run is journaled in. Default: a session with the id of the run.
+            subject: the person that the run is about. `erase` removes the data of the run.
+            **kwargs: keyword arguments of the task.
+
+        Raises:
+            RunParked: the run waits for an answer, a signal or a decision about a step in doubt.
+            RunCancelled: the run was cancelled.
+            RunFailed: the task failed in an earlier process, and its error class is not importable here.
+            Exception: the error that the task raised.
         """
         run = id if id is not None else self._new_id(task)
         started = await self._engine.start(
@@ -109,11 +144,17 @@ class AsyncDuramen:
         return f"{getattr(task, 'name', 'run')[:200]}-{self._journal.ids.random(8).hex()}"
 
     async def start(self, task: Task[..., Any], /, *args: Any, **options: Unpack[StartOptions]) -> AsyncRunHandle:
-        """Journal that a run shall begin and return at once; a worker (`work`) takes it up. See `StartOptions`."""
+        """Start a run and return a handle at once. A worker executes the run: see `work`.
+
+        Args:
+            task: a function decorated with `@duramen.task`.
+            *args: positional arguments of the task.
+            **options: see `StartOptions`. Keyword arguments of the task go into `kwargs`.
+        """
         check_options("start", options, StartOptions)
         run = options.get("id") or self._new_id(task)
         if options.get("queue_key") is not None and options.get("queue") is None:
-            raise InvalidInput("a queue_key needs a queue", hint="say queue= as well")
+            raise InvalidInput("start() got a queue_key without a queue", hint="give queue= as well")
         await self._engine.start(
             task,
             args,
@@ -129,15 +170,24 @@ class AsyncDuramen:
         return self.handle(run)
 
     async def resume(self, id: str, task: Task[..., Any] | None = None) -> Any:
-        """Continue a run and return its result. Its task is found by name if it is declared in this process."""
+        """Continue a run and return its result, as `run` does.
+
+        Args:
+            id: the id of the run.
+            task: its task. Default: the task of the same name and version that this process has declared.
+
+        Raises:
+            UnknownRun: there is no run with this id.
+            UnknownTask: this process does not have the task.
+        """
         return await self._engine.result(id, task)
 
     def handle(self, id: str) -> AsyncRunHandle:
-        """A handle on a run by id."""
+        """Return a handle on a run. This does not check that the run exists."""
         return AsyncRunHandle(self._engine, self._control, id)
 
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[RunInfo]:
-        """Runs, newest first. See `RunFilter`."""
+        """List runs, newest first. See `RunFilter`."""
         check_options("runs", wanted, RunFilter)
         return await list_runs(
             self._control,
@@ -150,42 +200,96 @@ class AsyncDuramen:
         )
 
     async def run_info(self, id: str, *, at: int | None = None) -> RunInfo:
-        """A run with its steps and what is in doubt; as it was at a position of its session, if one is given."""
+        """Return a run with its status, its steps and the steps in doubt. Raises `UnknownRun`.
+
+        Args:
+            id: the id of the run.
+            at: a position of its session. The steps are returned as they were there.
+        """
         return await self._control.info(id, at)
 
     async def signal(
         self, id: str, name: str, payload: Any = None, *, actor: str | None = None, key: str | None = None
     ) -> None:
-        """Send a signal to an open run; it is kept until the run receives it. With a `key` it can be sent again."""
+        """Send a signal to an open run. It is stored until the run receives it with `duramen.receive`.
+
+        Args:
+            id: the id of the run.
+            name: the name that the run receives.
+            payload: data for the run.
+            actor: who sends it.
+            key: idempotency key. A second signal with the same key is ignored.
+
+        Raises:
+            UnknownRun: there is no run with this id.
+            RunError: the run has ended.
+        """
         await self._control.signal(id, name, payload, actor, key)
 
     async def answer(self, id: str, value: Any, *, question: str | None = None, actor: str | None = None) -> None:
-        """Answer what a run has asked with `duramen.ask`: its first open question, or the one of that text."""
+        """Answer a question that a run asked with `duramen.ask`. Raises `RunError` if there is no such open question.
+
+        Args:
+            id: the id of the run.
+            value: the answer.
+            question: the text of the question. Default: the first open question.
+            actor: who answers.
+        """
         await self._control.answer(id, value, question, actor)
 
     async def settle(
         self, id: str, verdict: Verdict, value: Any = None, *, step: str | None = None, actor: str | None = None
     ) -> None:
-        """Say what became of a step in doubt: "done" (with its result), "retry" or "abort"."""
+        """Decide about a step in doubt. Raises `RunError` if the run has no such step or is being executed.
+
+        Args:
+            id: the id of the run.
+            verdict: "done" if the step happened, "retry" to execute it again, "abort" to let the run fail.
+            value: the result of the step, with "done".
+            step: the name of the step. Required if several steps are in doubt.
+            actor: who decides.
+        """
         await self._control.settle(id, verdict, value, step, actor)
 
     async def cancel(self, id: str, reason: str | None = None, *, actor: str | None = None) -> None:
-        """Stop a run at its next step; what it declared is undone. One that has ended stays as it is."""
+        """Cancel a run. It stops at its next step and undoes the steps that declare how to undo them.
+
+        A run that has ended does not change. Raises `UnknownRun`.
+        """
         await self._control.cancel(id, reason, actor)
 
     async def fork_run(self, id: str, new: str, *, at: int | None = None) -> AsyncRunHandle:
-        """A new run that shares another's journal up to the position `at` (the end, if not given) and continues from
-        there by itself. `resume` it, or let a worker take it up."""
+        """Create a run that shares the journal of another run up to a position, and return its handle.
+
+        The new run continues from there: call `resume`, or let a worker execute it. The other run does not change.
+
+        Args:
+            id: the run to fork.
+            new: the id of the new run and of its session.
+            at: the last shared position. Default: the last one before the end of the run, so that the fork of a
+                failed run tries its last step again.
+        """
         await self._control.fork(id, new, at)
         return self.handle(new)
 
     async def replay(self, id: str, task: Task[..., Any] | None = None, *, at: int | None = None) -> Any:
-        """Call a run's task again with all outcomes from the journal: nothing acts, nothing is written."""
+        """Call the task of a run again with all outcomes from the journal, and return its result.
+
+        No step is executed and nothing is stored. Raises the error of a failed run, `RunError` if the run has no
+        result, and `StepsChanged` if the code asks for a step that the journal does not have.
+
+        Args:
+            id: the id of the run.
+            task: its task. Default: the task of the same name and version that this process has declared.
+            at: use only the events up to this position.
+        """
         return await self._control.replay(id, task, at)
 
     async def work(self, tasks: Iterable[Task[..., Any]], **options: Unpack[WorkOptions]) -> int:
-        """Take up runs of these tasks until `stop_working` is called; see `WorkOptions`. Returns how many executions
-        there were."""
+        """Execute runs of these tasks as they come due, until `stop_working` is called. See `WorkOptions`.
+
+        Returns the number of executions. A run that waited and continued counts once for each time.
+        """
         check_options("work", options, WorkOptions)
         worker = Worker(
             self._engine,
@@ -202,46 +306,61 @@ class AsyncDuramen:
             self._workers.remove(worker)
 
     def stop_working(self) -> None:
-        """Let every `work` of this handle return once the runs that it executes have ended. Call it from anywhere."""
+        """Ask every `work` of this handle to return. Each one returns after its current runs have ended or wait.
+
+        It can be called from any thread.
+        """
         for worker in self._workers:
             worker.stop()
 
     def state(self, key: str) -> AsyncSharedState:
-        """State that several agents share."""
+        """Return a shared value that several agents can read and change."""
         return AsyncSharedState(self._journal, key)
 
     # -- the store
 
     def files(self, root: str | PathLike[str], *, git: bool = False) -> AsyncFiles:
-        """The memories of this workspace as files in a folder, for people to read and edit. With `git` each change
-        gets a commit there."""
+        """Return the memories of this workspace as markdown files in a folder, for people to read and edit.
+
+        Args:
+            root: the folder. It is created.
+            git: commit each change in the folder to git.
+        """
         return AsyncFiles(self._journal, self._memory.load(), root, git)
 
     async def workspaces(self) -> list[str]:
-        """Every workspace in the store that this handle may see: on PostgreSQL its own, unless its role sees all."""
+        """List the workspaces of the store that this handle may see. On PostgreSQL that is its own, unless its role
+        sees all."""
         return await self._journal.store.workspaces()
 
     async def verify(self) -> Verification:
-        """Walk every chain, check every blob and the database itself. Damage is reported, not raised."""
+        """Check every event against the hash chain, every blob, and the database itself.
+
+        Damage is returned in `problems`, not raised.
+        """
         return await self._journal.verify()
 
     async def erase(self, subject: str) -> ErasureReport:
-        """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
+        """Erase a person: destroy their key and remove all payloads, blobs, checkpoints and memories about them.
+
+        The events stay without their data, so that the hash chain still verifies. Each session that held data gets an
+        event that records the erasure. Returns how much was removed. Erasing a person again does nothing.
+        """
         report = await self._journal.erase(subject)
         self._services.forget()
         self._memory.forget()
         return report
 
     async def rotate_key(self, key: KeySource) -> int:
-        """Wrap all data keys under a new master key; payloads are not touched. Returns how many moved."""
+        """Wrap all data keys under a new master key. Payloads are not rewritten. Returns the number of keys."""
         return await self._journal.rotate(key)
 
     async def deliver(self, outlet: Outlet) -> int:
-        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        """Pass all new events to an outlet, from its stored cursor on. Returns the number of events."""
         return await self._journal.deliver(outlet)
 
     async def close(self) -> None:
-        """Stop working and close the store. Closing twice does nothing."""
+        """Stop all workers and close the store. Closing twice does nothing."""
         self.stop_working()
         self._engine.close()
         await run_blocking(self._memory.close)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AsyncFiles:
-    """The memories of a workspace as markdown files in a folder: an outlet, and an inlet for what people change."""
+    """The memories of a workspace as markdown files in a folder. Edits by people are journaled."""
 
     def __init__(self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: bool) -> None:
         from ...files.sync.folder_sync import FolderSync, checked_root
@@ -28,16 +28,22 @@ class AsyncFiles:
 
     @property
     def root(self) -> str:
-        """The folder."""
+        """The absolute path of the folder."""
         return self._folder_sync.folder.root
 
     async def sync(
         self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None
     ) -> FilesSynced:
-        """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
-        the store knows, only where it changed, each file whole and synced. If it is stopped, the next sync continues.
-        Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
-        people deleted them. `progress` is called with what is done ("Reading", "Writing"), how much, and of how much."""
+        """Journal what people changed in the files, then write what changed in the store. Returns what was done.
+
+        Edits, additions and deletions are journaled with the actor "human". Files are replaced atomically. If a sync
+        is interrupted, the next one continues.
+
+        Args:
+            deletions: accept that many files are missing at once. By default their memories are kept, because the
+                disk may not be mounted.
+            progress: called with the phase ("Reading" or "Writing"), the number of files done, and the total.
+        """
         acquired = await self._lock.acquire(60.0)
         try:
             return await self._folder_sync.sync(progress, deletions)
@@ -46,8 +52,14 @@ class AsyncFiles:
                 self._lock.release()
 
     async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
-        """Sync whenever the store or a file changes, and at least once a minute, until `timeout` seconds have passed.
-        Files are checked every `seconds`. Yields a report when something was done, or when `skipped` differs."""
+        """Sync whenever the store or a file changes, and at least once a minute.
+
+        Yields a report for each sync that changed something, and when the skipped files change.
+
+        Args:
+            seconds: how often the files are checked.
+            timeout: stop after this many seconds. Default: never.
+        """
         from ...files.folder.watcher import Watcher
 
         ends = None if timeout is None else time.monotonic() + timeout
@@ -68,11 +80,12 @@ class AsyncFiles:
                         break
 
     def instructions(self) -> str:
-        """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""
+        """Return the text of AGENTS.md in the folder, for a system prompt; "" if there is none. duramen never writes
+        this file."""
         return self._folder_sync.instructions()
 
     def close(self) -> None:
-        """Let go of the folder. Closing twice does nothing."""
+        """Release the folder. Closing twice does nothing."""
         self._folder_sync.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a workspace remembers beyond its sessions."""
+"""The long-term memory of a workspace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
 from ...memory.loader import MemoryLoader
 from ...ports import MemoryQuery, Model
-from ..options import ALL, RecallOptions, Scope, check_options, model_of
+from ..options import ALL, RecallOptions, Scope, check_options, model_of, shown
 from .memory_snapshot import AsyncMemorySnapshot
 from .procedures import AsyncProcedures
 from .proposals import AsyncProposals
@@ -34,15 +34,19 @@ _CENTURY = 100 * 366 * 86_400
 
 
 class AsyncMemories:
-    """What is remembered in a workspace: by agents, about persons, from runs."""
+    """The long-term memory of a workspace, as `dm.memory`.
+
+    Each memory has a kind, such as "fact" or "preference", and is visible to the workspace, to one subject or to one
+    session.
+    """
 
     def __init__(self, journal: Journal, memory: MemoryLoader, learn: Callable[[str], Awaitable[RunOutline]]) -> None:
         self._journal = journal
         self._memory = memory
         self.procedures = AsyncProcedures(memory.load, learn)
-        """How things are done."""
+        """Procedures: how tasks are done."""
         self.proposals = AsyncProposals(memory.load)
-        """What waits for a person to decide, and what was decided."""
+        """Proposals: what a person has to decide before it is saved."""
 
     @property
     def _service(self) -> MemoryService:
@@ -59,8 +63,20 @@ class AsyncMemories:
         fresh: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> Memory:
-        """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
-        unless it shall be `fresh`: then it is there on return, too."""
+        """Store a memory and return it; durable on return.
+
+        Search by words finds it at once. Its vector, for search by meaning, is computed in the background. If the
+        same content is stored again, the memory counts as confirmed.
+
+        Args:
+            content: the text.
+            kind: "fact", "preference", "identity", "blocker", "reference", or a kind of your own.
+            subject: the person that it is about. `erase` removes it.
+            actor: who stores it.
+            cause: the event that led to it: a position, or "session#position".
+            fresh: compute the vector before the call returns.
+            **details: see `MemoryDetails`.
+        """
         from ...memory.catalog.catalog import HOME
 
         memory = await self._service.catalog.remember(
@@ -80,9 +96,17 @@ class AsyncMemories:
         fresh: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
-        """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
-        a dict with its `content` and the options of `remember`; options given here hold for all that say nothing
-        else. At most 1,000 in a call."""
+        """Store several memories in one transaction and return them; durable on return.
+
+        Args:
+            contents: at most 1,000 texts or dicts. A dict has a `content` and may override `kind` and the details.
+            kind: the kind of those that do not name one.
+            subject: the person that they are about. `erase` removes them.
+            actor: who stores them.
+            cause: the event that led to them: a position, or "session#position".
+            fresh: compute the vectors before the call returns.
+            **details: the details of those that do not override them. See `MemoryDetails`.
+        """
         from ...memory.catalog.catalog import HOME
 
         memories = await self._service.catalog.remember_all(
@@ -92,13 +116,17 @@ class AsyncMemories:
         return memories
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
-        """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
+        """Search memories and return the hits, best first. See `RecallOptions`.
+
+        The score combines words, meaning, time, importance and related names. `missing` in the result names what the
+        search had to do without, such as the embedder.
+        """
         return await self._recall(query, None, options)
 
     async def _recall(self, query: str, at: int | None, options: RecallOptions) -> Recalled:
         check_options("recall", options, RecallOptions)
         if not isinstance(query, str) or not query.strip():
-            raise InvalidInput("there is nothing to search for", hint="give text")
+            raise InvalidInput("the query is empty or is not text", hint="give text to search for")
         from ...memory.ranking.selection import SearchRequest
 
         service = self._service
@@ -123,48 +151,60 @@ class AsyncMemories:
     async def _audiences(self, whose: Scope) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
         if not isinstance(everyone, bool):
-            raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="say True or False")
+            raise InvalidInput(f"{shown(everyone)} cannot be `everyone`", hint="give True or False")
         if everyone:
             return None
         return await self._service.catalog.audiences(whose.get("subject"), whose.get("session"))
 
     async def get(self, id: str) -> Memory:
-        """A memory by its id. Raises `UnknownMemory`."""
+        """Return a memory by its id. Raises `UnknownMemory`."""
         await self._service.index_worker.flush_recalls()
         return await self._service.catalog.get(id)
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """A person checked a memory and it still holds: it counts as fresh again. Raises `UnknownMemory`."""
+        """Record that a memory is still true, so that it counts as fresh again. Returns it. Raises `UnknownMemory`."""
         return await self._service.catalog.confirm(id, actor=actor)
 
     async def profile(self, subject: str | None = None) -> dict[str, str]:
-        """The fields that are known of a person, or of the one that the workspace is for. Only accepted proposals
-        (`kind` "profile") change them. They are not memories: each recollection begins with them."""
+        """Return the profile of a person, by field; without a subject, the profile of the user of this workspace.
+
+        Only accepted proposals of the kind "profile" change it. Profiles are not searched: each recollection begins
+        with them.
+        """
         return await self._service.persona.profile(subject)
 
     async def persona(self) -> str:
-        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "persona")
-        alone."""
+        """Return the text that describes the agent; "" if there is none. Each turn begins with it.
+
+        Only accepted proposals of the kind "persona" change it.
+        """
         return await self._service.persona.text()
 
     async def history(self, id: str) -> list[Memory]:
-        """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
+        """Return every version of a memory, oldest first: when it was recorded, what it replaced and what replaced
+        it.
+
+        Raises `UnknownMemory`.
+        """
         return await self._service.catalog.history(id)
 
     async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
-        """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
-        and as "with" the names that they mention next to it; newest first, each once, with its newest source."""
+        """Return what memories say about a name: the relations between this name and other names, newest first.
+
+        Relations are read from plain English ("Ada lives in Rome"). Names that are only mentioned together have the
+        relation "with". Each relation is listed once, with its newest source.
+        """
         from ...memory.ranking.neighbours import neighbours
 
         check_options("neighbours", whose, Scope)
         if not isinstance(name, str) or not name.strip():
-            raise InvalidInput("there is no name to look for", hint="give text")
+            raise InvalidInput("the name is empty or is not text", hint="give a name to search for")
         return await neighbours(self._service.search, name, await self._audiences(whose), _limit(limit))
 
     async def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> AsyncGenerator[Memory, None]:
-        """What is remembered, in the order in which it was."""
+        """Iterate over current memories, oldest first. See `Scope`."""
         async for memory in self._list(None, kinds, limit, whose):
             yield memory
 
@@ -173,12 +213,16 @@ class AsyncMemories:
     ) -> AsyncGenerator[Memory, None]:
         check_options("list", whose, Scope)
         query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_limit(limit))
-        await self._service.index_worker.flush_recalls()  # what was recalled until now is shown
+        await self._service.index_worker.flush_recalls()  # so that `recalled` counts every recall until now
         async for memory in self._service.catalog.listed(query):
             yield memory
 
     async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
-        """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
+        """Remove a memory: every event payload that states it, its index entries and its vector. It cannot be
+        restored.
+
+        Returns how much was removed. Raises `UnknownMemory`.
+        """
         return await self._service.catalog.forget(id, actor=actor)
 
     async def forget_before(
@@ -189,23 +233,32 @@ class AsyncMemories:
         actor: str | None = None,
         **whose: Unpack[Scope],
     ) -> ForgetReport:
-        """Forget what was last said before a time. The report counts what went."""
+        """Remove all memories that were last stated before a time. Returns how much was removed. See `Scope`."""
         check_options("forget_before", whose, Scope)
         before, chosen = micros("time", time), _kinds(kinds)
         return await self._service.catalog.forget_before(before, chosen, await self._audiences(whose), actor=actor)
 
     def as_of(self, when: dt.datetime | Event) -> AsyncMemorySnapshot:
-        """What was known at a time, or when an event happened."""
+        """Return the memory as it was at a time, or at the time of an event."""
         return AsyncMemorySnapshot(self, when.time if isinstance(when, Event) else micros("when", when))
 
     async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extraction:
-        """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
-        stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
-        skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""
+        """Extract the facts of a text, each with its kind, key, confidence and the words that state it. Nothing is
+        stored.
+
+        Args:
+            text: the text.
+            model: a model or its name. Its answer is checked: a fact that the text does not state is skipped with a
+                reason. Default: the built-in patterns.
+            speaker: who says the text.
+
+        Raises:
+            ModelFailed: the model gave no answer that can be used.
+        """
         from ...memory.extraction.extract import extract
 
         if not isinstance(text, str) or not text.strip():
-            raise InvalidInput("there is no text to read", hint="give text")
+            raise InvalidInput("`text` is empty or is not text", hint="give text to extract facts from")
         if speaker is not None:
             check_name("speaker", speaker)
         return await extract(text, model_of(model), speaker, self._memory.settings.suspicious)
@@ -213,18 +266,33 @@ class AsyncMemories:
     async def consolidate(
         self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Scope]
     ) -> Sequence[Merged]:
-        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
-        model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
-        older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
-        and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
+        """Merge memories that say the same in nearly the same words, and return what was merged. The newer memory
+        stays.
+
+        With a model, contradictions are resolved too. The model decides whether the newer memory holds, the older
+        one, both, or one new statement instead of both. Each decision is journaled with its reason. Run it from time
+        to time. An interrupted call loses nothing.
+
+        Args:
+            model: a model or its name.
+            limit: the maximum number of contradictions to resolve.
+            **whose: see `Scope`.
+
+        Raises:
+            ModelFailed: the model gave no answer that can be used. Earlier decisions stay.
+        """
         check_options("consolidate", whose, Scope)
         most, asked = _limit(limit), model_of(model)
         return await self._service.consolidation.run(await self._audiences(whose), asked, most)
 
     async def write_back(self, session: str | None = None) -> int:
-        """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
-        session also what its last turn left, which may not have ended, and what the handle's model has not read yet. Returns
-        how many turns were looked at."""
+        """Save facts and procedures from finished turns and runs now, not in the background. Returns the number of
+        turns read.
+
+        Args:
+            session: also read the last turn of this session, even if it has not ended, and the turns that the model
+                of this handle has not read yet.
+        """
         write_back = self._service.write_back
         done = await write_back.catch_up()
         if session is not None:
@@ -234,38 +302,50 @@ class AsyncMemories:
         return done
 
     async def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
-        """Pairs of current memories that cannot both hold, the newest first: a person lives in two cities, a number
-        differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
-        is nearly always one, and not all of them are listed."""
+        """Return pairs of current memories that cannot both be true, newest first.
+
+        Examples are a person who lives in two cities, or two different numbers. They are found in plain English
+        without a model. The rules prefer precision: nearly every pair is a contradiction, but some contradictions are
+        missed.
+        """
         check_options("contradictions", whose, Scope)
         most, audiences = _limit(limit), await self._audiences(whose)
         return (await self._service.contradictions.find(audiences))[:most]
 
     async def waiting(self) -> int:
-        """How many memories have no vector yet."""
+        """Return the number of memories that have no vector yet."""
         return await self._service.index_worker.count_waiting()
 
     async def catch_up(self) -> None:
-        """Make the vectors that are missing, now."""
+        """Compute all missing vectors now."""
         await self._service.index_worker.catch_up()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Make every vector again with this handle's embedder, while the old ones are searched, and search the new ones
-        at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
-        on where it was."""
+        """Compute all vectors again with the embedder of this handle.
+
+        Searches use the old vectors until the new ones are complete. Yields the number of vectors done and left after
+        each batch. If it is interrupted, the next call continues.
+        """
         async for step in self._service.index_worker.reindex():
             yield step
         self._service.search.clear()
 
     async def file_text(self, id: str) -> str:
-        """The text of a memory's file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+        """Return a memory in the format of its file, to change it and pass it to `edit`. Raises `UnknownMemory`."""
         from ...files.sync.memory_edit import MemoryEdit
 
         return await MemoryEdit(self._journal, self._service).text(id)
 
     async def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
-        """Replace a memory by what the text of its file says, as if a person had edited the file: what it says of people
-        is proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        """Replace a memory with the edited text of its file, and return the new version.
+
+        Statements about people (preference, identity) are proposed and accepted in the same transaction.
+
+        Raises:
+            UnknownMemory: there is no memory with this id.
+            FileMalformed: the text cannot be parsed. `line` says where.
+            InvalidInput: a value in the text is not valid.
+        """
         from ...files.sync.memory_edit import MemoryEdit
 
         return await MemoryEdit(self._journal, self._service).apply(id, text, actor)
@@ -279,9 +359,18 @@ class AsyncMemories:
         actor: str | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
-        """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
-        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by the one who
-        imports them. Doing it again changes nothing; bad files are reported with their line, and the rest is imported."""
+        """Import memory files of another program. Importing them again changes nothing.
+
+        Files that cannot be read are reported in `skipped` with their line; the others are imported. Preferences and
+        identity count as accepted by the actor.
+
+        Args:
+            path: a folder or a file.
+            format: "claude" (a memory folder of Claude Code), "openclaw", "basic-memory" or "jsonl".
+            subject: the person that all memories are about.
+            actor: who imports them.
+            progress: called with the phase, the number of notes done, and the total.
+        """
         from ...files.sync.import_export import ImportExport, checked_path
 
         if subject is not None:
@@ -297,8 +386,17 @@ class AsyncMemories:
         progress: Callable[[str, int, int], None] | None = None,
         **whose: Unpack[Scope],
     ) -> MemoriesExported:
-        """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
-        word. Other files there stay."""
+        """Export memories to a folder in the format of another program.
+
+        A memory that was imported from this format is written to the same file with the same text. Other files in the
+        folder do not change.
+
+        Args:
+            path: the folder.
+            format: one of the formats of `import_from`.
+            progress: called with the phase, the number of memories done, and the total.
+            **whose: see `Scope`.
+        """
         from ...files.sync.import_export import ImportExport, checked_path
 
         check_options("export_to", whose, Scope)
@@ -314,21 +412,21 @@ def _time(what: str, value: object) -> int | None:
 
 
 def _weighed(half_life: object) -> dict[str, Any]:
-    """The weights of a search that are not the usual ones."""
+    """The weights of a search as arguments of `SearchRequest`; empty for the default weights."""
     if half_life is None:
         return {}
     from ...memory.ranking.rank import DEFAULT
 
     seconds = half_life.total_seconds() if isinstance(half_life, dt.timedelta) else half_life
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= _CENTURY:
-        hint = "give seconds or a timedelta, from a second to a century"
-        raise InvalidInput(f"{half_life!r} cannot be `half_life`", hint=hint)
+        hint = "give seconds or a timedelta, from 1 second to 100 years"
+        raise InvalidInput(f"{shown(half_life)} cannot be `half_life`", hint=hint)
     return {"weights": replace(DEFAULT, half_life_days=seconds / 86_400)}
 
 
 def _share(what: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a number from 0 to 1")
+        raise InvalidInput(f"{shown(value)} cannot be `{what}`", hint="give a number from 0 to 1")
     return float(value)
 
 
@@ -340,11 +438,11 @@ def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if kinds is None:
         return None
     if isinstance(kinds, bytes) or not isinstance(kinds, Iterable):
-        raise InvalidInput(f"{kinds!r} cannot be `kinds`", hint="give a kind, or several")
+        raise InvalidInput(f"{shown(kinds)} cannot be `kinds`", hint="give a kind, or several")
     return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 def _metadata(value: object) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, Mapping):
-        raise InvalidInput(f"{value!r} cannot be `metadata`", hint="give a dict with the values to look for")
+        raise InvalidInput(f"{shown(value)} cannot be `metadata`", hint="give a dict with the values to search for")
     return value

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class AsyncMemorySnapshot:
-    """What was known at a time."""
+    """The memory of a workspace as it was at a time. `dm.memory.as_of` returns it."""
 
     def __init__(self, memories: AsyncMemories, time: int) -> None:
         self._memories = memories
         self._time = time
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
-        """What was known then that fits a query."""
+        """Search what was known then. Takes the options of `dm.memory.recall`."""
         return await self._memories._recall(query, self._time, options)
 
     async def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> AsyncGenerator[Memory, None]:
-        """What was known then."""
+        """Iterate over the memories that were known then, oldest first. See `Scope`."""
         async for memory in self._memories._list(self._time, kinds, limit, whose):
             yield memory

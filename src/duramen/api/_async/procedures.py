@@ -1,4 +1,4 @@
-"""How things are done in a workspace."""
+"""Procedures: how tasks are done."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 class AsyncProcedures:
-    """Named steps in their order, every version of them, and how often each worked. Each call sees what is
-    everyone's, and what belongs to the `subject` that it names, which comes first."""
+    """Named steps in order, with every version and how often each version worked.
+
+    `dm.memory.procedures` holds it. Each call sees the procedures of the workspace, and those of the `subject` if one
+    is given. Those of the subject come first.
+    """
 
     def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[RunOutline]]) -> None:
         self._service = service
@@ -33,8 +36,18 @@ class AsyncProcedures:
         actor: str | None = None,
         cause: int | str | None = None,
     ) -> Procedure:
-        """Save how something is done: a new version, if anything of it is new. Title, standing and importance stay as
-        they were unless they are given. A `standing` procedure is in every recollection, whatever it is asked for."""
+        """Save a procedure and return it. If anything differs from the current version, this creates a new version.
+
+        Args:
+            name: the name of the procedure.
+            steps: the steps, in order.
+            title: a short heading. Default: that of the current version.
+            subject: the person that it belongs to. Default: the workspace.
+            standing: include it in every recollection. Default: as in the current version.
+            importance: from 0 to 1. Default: as in the current version.
+            actor: who saves it.
+            cause: the event that led to it: a position, or "session#position".
+        """
         return await self._save(name, steps, title, subject, standing, importance, actor, cause, None)
 
     async def _save(
@@ -52,7 +65,7 @@ class AsyncProcedures:
         from ...memory.knowledge.procedures import ProcedureEdit, checked_steps
 
         if standing is not None and not isinstance(standing, bool):
-            raise InvalidInput(f"{standing!r} cannot be `standing`", hint="say True or False")
+            raise InvalidInput(f"{standing!r} cannot be `standing`", hint="give True or False")
         service = self._service()
         edit = ProcedureEdit(checked_steps(steps), title, standing, importance, note)
         saved = await service.procedures.save(name, edit, subject, actor, cause)
@@ -60,15 +73,20 @@ class AsyncProcedures:
         return saved
 
     async def get(self, name: str, version: int | None = None, *, subject: str | None = None) -> Procedure | None:
-        """The version to follow, or another one; None if there is none of exactly that name."""
+        """Return the current version of a procedure, or the given version; None if there is none."""
         return await self._service().procedures.get(name, version, subject)
 
     async def versions(self, name: str, *, subject: str | None = None) -> list[Procedure]:
-        """Every version of a procedure with its own outcomes, oldest first."""
+        """Return every version of a procedure with its outcomes, oldest first."""
         return await self._service().procedures.versions(name, subject)
 
     async def list(self, *, subject: str | None = None, everyone: bool = False) -> list[Procedure]:
-        """The procedures to follow, in the order in which they were saved."""
+        """Return the current version of each procedure, in the order in which they were saved.
+
+        Args:
+            subject: also the procedures of this person.
+            everyone: the procedures of all persons.
+        """
         service = self._service()
         return await service.procedures.listed(None if everyone else await service.catalog.audiences(subject, None))
 
@@ -82,8 +100,16 @@ class AsyncProcedures:
         cause: int | str | None = None,
         key: str | None = None,
     ) -> Procedure:
-        """Note that following a procedure led to success; with an idempotency `key` (such as the id of the run) once,
-        however often it is said. Raises `UnknownProcedure`."""
+        """Record that a procedure worked, and return it. Raises `UnknownProcedure`.
+
+        Args:
+            name: the name of the procedure.
+            version: the version that was used. Default: the current one.
+            subject: the person that it belongs to.
+            actor: who reports it.
+            cause: the event that led to it: a position, or "session#position".
+            key: idempotency key, such as the id of a run. The same key counts once.
+        """
         return await self._service().procedures.log_outcome(
             name, True, version=version, subject=subject, reason=None, actor=actor, cause=cause, key=key
         )
@@ -99,13 +125,16 @@ class AsyncProcedures:
         cause: int | str | None = None,
         key: str | None = None,
     ) -> Procedure:
-        """Note that following a procedure did not lead there, and why. It ranks lower from now on. See `worked`."""
+        """Record that a procedure did not work, and why. It ranks lower from now on.
+
+        Takes the arguments of `worked`, and the `reason` as text.
+        """
         return await self._service().procedures.log_outcome(
             name, False, version=version, subject=subject, reason=reason, actor=actor, cause=cause, key=key
         )
 
     async def forget(self, name: str, *, subject: str | None = None, actor: str | None = None) -> int:
-        """Remove a procedure with all its versions and outcomes. Returns how many versions there were. Raises
+        """Remove a procedure with all its versions and outcomes. Returns the number of versions. Raises
         `UnknownProcedure`."""
         return await self._service().procedures.forget(name, subject, actor)
 
@@ -118,9 +147,20 @@ class AsyncProcedures:
         standing: bool | None = None,
         actor: str | None = None,
     ) -> Procedure:
-        """Make a procedure of a run that succeeded: its steps in their order, under the name of its task if no other is
-        given. That run counts as its first success. One that was about a person stays theirs. Raises `RunError` for a
-        run that did not succeed."""
+        """Save the steps of a successful run as a procedure, and return it. The run counts as its first success.
+
+        A run about a person gives a procedure of that person.
+
+        Args:
+            run: the id of the run.
+            name: the name of the procedure. Default: the name of the task.
+            title: a short heading. Default: taken from the task.
+            standing: include it in every recollection.
+            actor: who saves it.
+
+        Raises:
+            RunError: the run has not succeeded.
+        """
         learned = await self._learn(run)
         chosen = learned.task if name is None else name
         note = f"Learned from run {learned.run}: {learned.call}"

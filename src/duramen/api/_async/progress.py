@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 @sync_class("SessionProgress", fields_of="read")
 class AsyncProgress:
-    """How far a session has come. Each change is journaled; kept in a file, it is written there too, and what people
-    change in the file is journaled as theirs."""
+    """The progress of a session: goal, completed steps, blocker and next action. As `session.progress`.
+
+    Each change is journaled. With `keep_in` it is also written to a file, and edits of the file by people are
+    journaled.
+    """
 
     def __init__(
         self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: bool = False
@@ -31,53 +34,65 @@ class AsyncProgress:
         self._git = git
 
     async def read(self, *, at: int | None = None) -> Progress:
-        """The record, at the session's end or at a position."""
+        """Return the progress now, or at a position of the session."""
         if at is not None:
             check_whole("at", at, 0)
         await self._continuation.begin()
         return await self._log.read(self._session, at=at)
 
     async def begin(self, goal: str, *, next_action: str, context: str = "") -> Progress:
-        """Set out for a goal. Saying the same goal again changes nothing."""
+        """Set a goal and the next action. Setting the same goal again changes nothing.
+
+        Raises `InvalidInput` if there is another goal that is not finished.
+        """
         clean = self._clean
         return await self._change(
             lambda now: now.begin(clean(goal), clean(next_action), clean(context)), f"Begin: {goal}"
         )
 
     async def complete(self, step: str, *, next_action: str | None = None) -> Progress:
-        """A step is done. While the goal is not reached, something must be next."""
+        """Record that a step is done. Completing it again changes nothing.
+
+        A goal that is not finished needs a next action: give one if this step was the planned one.
+        """
         clean = self._clean
         following = None if next_action is None else clean(next_action)
         return await self._change(lambda now: now.complete(clean(step), following), f"Complete: {step}")
 
     async def plan(self, next_action: str) -> Progress:
-        """Do this next."""
+        """Set the next action."""
         return await self._change(lambda now: now.plan(next_action), f"Next: {next_action}")
 
     async def block(self, why: str) -> Progress:
-        """Something is in the way."""
+        """Record what blocks the work."""
         return await self._change(lambda now: now.block(why), f"Blocked: {why}")
 
     async def unblock(self) -> Progress:
-        """Nothing is in the way any more."""
+        """Remove the blocker."""
         return await self._change(lambda now: now.unblock(), "Unblocked")
 
     async def describe(self, context: str) -> Progress:
-        """Put this in place of the context."""
+        """Replace the context: free text for the next person or agent."""
         return await self._change(lambda now: now.describe(context), "Context")
 
     async def finish(self, step: str | None = None) -> Progress:
-        """The goal is reached, with this as its last step if one is given."""
+        """Record that the goal is reached, and its last step if one is given."""
         last = None if step is None else self._clean(step)
         return await self._change(lambda now: now.finish(last), "Finished")
 
     async def reopen(self, next_action: str) -> Progress:
-        """Continue with a goal that was finished."""
+        """Continue with a goal that was finished. Completed steps stay completed."""
         return await self._change(lambda now: now.reopen(next_action), f"Reopened: {next_action}")
 
     async def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> AsyncProgress:
-        """The same progress, kept in a file such as PROGRESS.md from here on, with a git commit for each change if that
-        is wanted. The file is made if there is none; what people changed in it is read first."""
+        """Return the same progress, written to a file such as PROGRESS.md from now on.
+
+        The file is created if it does not exist. Edits by people are read first.
+
+        Args:
+            path: the file.
+            git: commit each change to git.
+        """
         hint = "give the path of a file, such as PROGRESS.md"
         try:
             where = os.path.abspath(os.fspath(path))
@@ -90,17 +105,20 @@ class AsyncProgress:
         return kept
 
     async def sync(self, *, message: str | None = None) -> Synced:
-        """Read what people changed in the file, and write the file again."""
+        """Journal what people changed in the file, and write the file again. Returns what was done.
+
+        Raises `InvalidInput` if the progress is not written to a file: call `keep_in` first.
+        """
         if self._path is None:
             raise InvalidInput(
-                "this progress is not kept in a file", hint="call keep_in(path) first, and use what it returns"
+                "this progress is not written to a file", hint="call keep_in(path) first, and use what it returns"
             )
         await self._continuation.begin()
         return await self._log.sync(self._session, self._path, git=self._git, message=message)
 
     async def _change(self, change: Callable[[Progress], Progress], message: str) -> Progress:
         await self._continuation.begin()
-        if self._path is not None:  # what people changed comes first; git commits after the journal has the change
+        if self._path is not None:  # journal the edits of people first; git commits after the journal has the change
             await self._log.sync(self._session, self._path, git=False, message=None)
         changed = await self._log.change(self._session, change)
         if self._path is not None:
@@ -108,5 +126,5 @@ class AsyncProgress:
         return changed
 
     def _clean(self, text: Any) -> Any:
-        """A text as it will be stored; anything else is refused later, where it is used."""
+        """A text as it will be stored. Other values are returned unchanged and refused later."""
         return self._log.clean(text) if isinstance(text, str) else text

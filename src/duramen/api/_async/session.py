@@ -1,4 +1,4 @@
-"""One session: its events, what is said and done in it, its context, checkpoints, progress and memory."""
+"""One session: its events, conversation, context, checkpoints, progress and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class AsyncSession:
-    """One stream of events."""
+    """One stream of events. `dm.session` returns it."""
 
     def __init__(
         self,
@@ -66,7 +66,20 @@ class AsyncSession:
         cause: int | str | None = None,
         **options: Unpack[AppendOptions],
     ) -> Event:
-        """Store an event at the end of the session; durable on return."""
+        """Append an event to the session and return it; durable on return.
+
+        Args:
+            type: the type of the event, such as "note".
+            data: plain data, dataclasses, pydantic models or registered classes.
+            actor: who did it.
+            cause: the event that led to it: a position, or "session#position".
+            **options: see `AppendOptions`.
+
+        Raises:
+            InvalidInput: the data cannot be stored, or an option is unknown.
+            PositionConflict: the session does not end at the position `expected`.
+            LeaseLost: `fence` is not the number of the current lease.
+        """
         return await self._append(Draft(type, data, actor, cause), options)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
@@ -76,13 +89,13 @@ class AsyncSession:
         return (await self._journal.append(self.id, [draft], **options))[0]
 
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
-        """Store several events in a row, all of them or none."""
+        """Append several events in one transaction, in order, and return them. See `AppendOptions`."""
         check_options("append_all", options, AppendOptions)
         await self._continuation.begin()
         return await self._journal.append(self.id, drafts, **options)
 
     async def pages(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Event], None]:
-        """Events in pages, verified and decoded; the end is where the session ends now."""
+        """Iterate over events in pages: lists of up to 500 events. Takes the options of `events`."""
         check_options("pages", options, ReadOptions)
         reading, types = self._journal.reader, check_types(options.get("types"))
         limit, stop = options.get("limit"), options.get("stop")
@@ -103,7 +116,10 @@ class AsyncSession:
                 left = None if left is None else left - len(page)
 
     async def events(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[Event, None]:
-        """Events one by one, verified and decoded; `JournalDamaged` at the first bad one."""
+        """Iterate over events, up to the current end of the session. See `ReadOptions`.
+
+        Each event is checked against the hash chain. Raises `JournalDamaged` at the first event that does not match.
+        """
         async with aclosing(self.pages(**options)) as pages:
             async for page in pages:
                 for event in page:
@@ -112,8 +128,13 @@ class AsyncSession:
     async def follow(
         self, after: int = 0, *, types: str | Iterable[str] | None = None, timeout: float | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Events after a position as they come, from any process: no gap, no repeat. Ends after
-        `timeout` seconds without one, if given."""
+        """Iterate over events after a position as any process appends them. No event is skipped or repeated.
+
+        Args:
+            after: the position to begin after. Default: 0, the beginning.
+            types: one event type, or several. Default: all.
+            timeout: stop after this many seconds without a new event. Default: never.
+        """
         wanted, after = check_types(types), check_whole("after", after, 0)
         async with aclosing(self._journal.follow(self.id, after, wanted, timeout)) as pages:
             async for page in pages:
@@ -121,32 +142,45 @@ class AsyncSession:
                     yield event
 
     async def head(self) -> Head:
-        """The last position (0: nothing yet) and its hash."""
+        """Return the last position (0 if the session has no events) and its hash."""
         return await self._journal.reader.head(self.id)
 
     async def status(self) -> SessionStatus:
-        """Whether to start, attach, wait, recover or leave this session alone."""
+        """Return the status of the session: whether it has a run, and whether that run is live, waits, has crashed or
+        has ended."""
         return await self._journal.standing(self.id)
 
     def at(self, position: int) -> AsyncSessionView:
-        """The session as it was at a position, to be read."""
+        """Return a readonly view of the session as it was at a position."""
         return AsyncSessionView(self, check_whole("position", position, 0))
 
     async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
-        """A new session that shares this one's events up to `at`; this one is untouched."""
+        """Create a session that shares the events of this one up to a position, and return it. This session does not
+        change.
+
+        Args:
+            session: the id of the new session.
+            at: the last shared position. Default: the end.
+
+        Raises:
+            SessionExists: a session with this id exists.
+        """
         await self._journal.fork(self.id, session, at)
         return AsyncSession(self._journal, session, self._services, self._memory, self._open_work)
 
     async def verify(self) -> Verification:
-        """Walk this session's chain. Damage is reported, not raised."""
+        """Check every event of this session against the hash chain. Damage is returned in `problems`, not raised."""
         return await self._journal.verify(self.id)
 
     async def lease(self, owner: str, *, seconds: float = 30.0) -> AsyncLease | None:
-        """Own this session for a while; None if another owner holds it. Write with the lease's fence."""
+        """Take the lease on this session for some seconds. Returns None if another owner holds it.
+
+        Pass the `fence` of the lease to every write. A write with an outdated fence raises `LeaseLost`.
+        """
         row = await self._journal.acquire(self.id, owner, seconds)
         return None if row is None else AsyncLease(self._journal, self.id, row)
 
-    # -- what is said and done
+    # -- the conversation
 
     async def say(
         self,
@@ -157,7 +191,15 @@ class AsyncSession:
         priority: str | None = None,
         **options: Unpack[AppendOptions],
     ) -> Event:
-        """A message of the role "user", "assistant" or "system": text, or content blocks."""
+        """Append a message of the conversation.
+
+        Args:
+            role: "user", "assistant" or "system".
+            content: text, or a list of content blocks.
+            name: the name of the speaker.
+            priority: "low", "normal", "high" or "always". Entries with a low priority leave a full context first.
+            **options: see `AppendOptions`.
+        """
         return await self._append(conversation.message(role, content, name, priority), options)
 
     async def tool_call(
@@ -169,7 +211,15 @@ class AsyncSession:
         priority: str | None = None,
         **options: Unpack[AppendOptions],
     ) -> Event:
-        """The model asks for a tool. The id of the call is `event.data["id"]`: a new one, if none is given."""
+        """Append a tool call of the model. The id of the call is `event.data["id"]`.
+
+        Args:
+            tool: the name of the tool.
+            arguments: its arguments.
+            id: the id of the call. Default: a new random id.
+            priority: see `say`.
+            **options: see `AppendOptions`.
+        """
         call_id = id if id is not None else f"call_{self._journal.ids.random(9).hex()}"
         given = {} if arguments is None else arguments
         return await self._append(conversation.call(tool, given, call_id, priority), options)
@@ -177,12 +227,19 @@ class AsyncSession:
     async def tool_result(
         self, call: Event | str, output: Any, *, error: bool = False, **options: Unpack[AppendOptions]
     ) -> Event:
-        """What the tool returned for a call, named by its event or its id."""
+        """Append the output of a tool for a call.
+
+        Args:
+            call: the event that `tool_call` returned, or the id of the call.
+            output: what the tool returned.
+            error: whether the tool failed.
+            **options: see `AppendOptions`.
+        """
         if not isinstance(call, Event):
             return await self._append(conversation.result(call, output, error), options)
         if call.type != conversation.EntryKind.CALL:
             raise InvalidInput(
-                f"event {call.position} is not a tool call", hint="give what session.tool_call(…) returned"
+                f"event {call.position} is not a tool call", hint="give the event that session.tool_call(…) returned"
             )
         draft = conversation.result(call.data["id"], output, error)
         return await self._append(conversation.with_cause(draft, call.position), options)
@@ -190,38 +247,53 @@ class AsyncSession:
     async def decide(
         self, decision: str, *, reason: str, priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
-        """Something is decided, for a reason."""
+        """Append a decision and its reason. For `priority`, see `say`."""
         return await self._append(conversation.decision(decision, reason, priority), options)
 
     async def log_error(
         self, error: str | BaseException, *, priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
-        """Something went wrong."""
+        """Append an error: text or an exception. For `priority`, see `say`."""
         what = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         return await self._append(conversation.error(what, priority), options)
 
     async def log_fix(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
-        """An error, named by its event or position, was put right."""
+        """Append how an error was fixed. `error` is the event that `log_error` returned, or its position."""
         position = error.position if isinstance(error, Event) else error
         return await self._append(conversation.resolution(position, how), options)
 
     async def observe(
         self, what: str, *, source: str = "environment", priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
-        """Something was noticed without being asked: by a sensor, a screen, a watcher in the background."""
+        """Append an observation: something noticed without a question, for instance by a sensor. For `priority`, see
+        `say`."""
         return await self._append(conversation.observation(what, source, priority), options)
 
     async def episodes(self, *, limit: int = 20, kinds: str | Iterable[str] | None = None) -> list[Episode]:
-        """The last things that happened, in time order: what was said, done, decided and observed, and errors with
-        their fixes; in this session, then in those that it continues. See `EpisodePolicy` for how long they count."""
+        """Return the most recent episodes in time order, of this session and of the sessions that it continues.
+
+        An episode is a message, tool call, decision, observation, or error with its fix. `EpisodePolicy` says how
+        long episodes count.
+
+        Args:
+            limit: the maximum number of episodes.
+            kinds: one kind, or several. Default: all.
+        """
         check_whole("limit", limit, 1)
         return await self._services.episodes.last(self.id, limit, check_types(kinds))
 
     # -- the context window
 
     async def context(self, *, at: int | None = None, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
-        """What the model sees next: within the budget, older entries summarised, long outputs masked. With `at`, what
-        it saw when the session was there. Anything of `Window` can be changed for this call."""
+        """Build the context for the next call of a model, within a token budget.
+
+        Older entries are summarised and long outputs are masked. The same journal and settings give the same bytes.
+
+        Args:
+            at: build the context as it was at this position. Default: now.
+            system: the system prompt.
+            **changes: settings of `Window` that this call overrides.
+        """
         if at is None:
             await self._continuation.begin()
         else:
@@ -230,50 +302,78 @@ class AsyncSession:
         return await self._services.context_builder.build(self.id, window, at=at, system=system)
 
     async def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
-        """The whole of what the context shows only as a digest, by its reference; a piece of it, if asked for."""
+        """Return the full content of an entry that the context shows as a digest.
+
+        Args:
+            reference: the reference in the digest, such as "#17".
+            start: the first character to return.
+            length: the maximum number of characters. Default: all.
+        """
         return await fetch(self._journal, self.id, reference, start=start, length=length)
 
     @staticmethod
     def fetch_tool(form: str = "anthropic") -> dict[str, Any]:
-        """`fetch` as a tool for the model, in Anthropic's or OpenAI's form."""
+        """Return the definition of `fetch` as a tool for a model. `form` is "anthropic" or "openai"."""
         return fetch_tool(form)
 
     # -- checkpoints
 
     async def checkpoint(self, values: Any, **parts: Unpack[CheckpointParts]) -> Checkpoint:
-        """Store the agent's state as of now; durable on return. Parts that did not change are not written again."""
+        """Store the state of the agent and return the checkpoint; durable on return.
+
+        Only what changed since the last checkpoint is written. For the other arguments, see `CheckpointParts`.
+
+        Raises:
+            InvalidInput: the values cannot be stored, or an argument is not valid.
+            CheckpointConflict: `after` is not the newest checkpoint.
+            LeaseLost: `fence` is not the number of the current lease.
+        """
         await self._continuation.begin()
         check_options("checkpoint", parts, CheckpointParts)
         given: dict[str, Any] = {"after": ANYTHING, **parts}
         return await self._services.states.save(self.id, values, **given)
 
     async def state(self, *, id: str | None = None, at: int | dt.datetime | None = None) -> Checkpoint | None:
-        """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none. If
-        the newest is damaged, the one before it, which says so."""
+        """Return the newest checkpoint; None if there is none.
+
+        If the newest checkpoint is damaged, the one before it is returned, with the damage in `skipped`.
+
+        Args:
+            id: return the checkpoint with this id. Raises `CheckpointDamaged` if it is damaged.
+            at: return the newest checkpoint at or before this position or time.
+        """
         return await self._services.states.load(self.id, id=id, at=at)
 
     def checkpoints(self, *, limit: int | None = None) -> AsyncGenerator[Checkpoint, None]:
-        """The checkpoints without their values, newest first."""
+        """Iterate over the checkpoints, newest first, without their values. `state(id=…)` loads one."""
         return self._services.states.list(self.id, limit)
 
     async def pin(self, id: str, pinned: bool = True) -> None:
-        """Keep a checkpoint whatever the policy says, or no longer."""
+        """Protect a checkpoint from `expire`. With `pinned=False`, stop protecting it."""
         await self._services.states.pin(self.id, id, pinned)
 
     async def expire(self, *, keep_last: int = 1, older_than: float | None = None) -> int:
-        """Remove old checkpoints: all but the newest ones, the pinned ones, and those younger than so many seconds. An
-        unfinished run keeps them all. Returns how many were removed."""
+        """Remove old checkpoints, and return how many were removed.
+
+        Pinned checkpoints stay, and so does what a fork continues from. While a run of the session is not finished,
+        nothing is removed.
+
+        Args:
+            keep_last: how many of the newest checkpoints stay.
+            older_than: only remove checkpoints older than this many seconds.
+        """
         return await self._services.states.expire(self.id, keep_last=keep_last, older_than=older_than)
 
     # -- progress and hand-off
 
     @property
     def progress(self) -> AsyncProgress:
-        """The goal, what is done, what is in the way, what is next."""
+        """The progress of the session: goal, completed steps, blocker and next action."""
         return AsyncProgress(self._services.progress, self.id, self._continuation)
 
     async def handoff(self) -> Handoff:
-        """What a session that continues this one must know."""
+        """Return the hand-off to a session that continues this one: progress, open questions, decisions and steps in
+        doubt."""
         return await self._continuation.handoff()
 
     # -- memory
@@ -289,7 +389,7 @@ class AsyncSession:
         fresh: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> Memory:
-        """Remember something beyond this session, as one of its events. See `dm.memory.remember`."""
+        """Store a memory as an event of this session. Takes the arguments of `dm.memory.remember`."""
         service = self._memory.load()
         memory = await service.catalog.remember(
             self.id, content, kind, details, subject=subject, actor=actor, cause=cause
@@ -308,7 +408,7 @@ class AsyncSession:
         fresh: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
-        """Remember several things beyond this session, as its events. See `dm.memory.remember_all`."""
+        """Store several memories as events of this session. Takes the arguments of `dm.memory.remember_all`."""
         service = self._memory.load()
         memories = await service.catalog.remember_all(
             self.id, contents, kind, details, subject=subject, actor=actor, cause=cause
@@ -326,9 +426,19 @@ class AsyncSession:
         recent: int = 10,
         explain: bool = False,
     ) -> Recollection:
-        """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
-        lately, what is known (to everyone, of the subject, to this session) and how things are done. For a system
-        prompt or the first message. With `explain` the text says what each score is made of, as `hit.parts` does."""
+        """Search everything this session may know, and return it as text for a prompt and as data.
+
+        The text holds current work, recent episodes, memories (of the workspace, the subject and this session) and
+        procedures.
+
+        Args:
+            query: what to search for.
+            budget: the maximum number of tokens of the text.
+            subject: also use the memories about this person.
+            limit: the maximum number of memories.
+            recent: the number of recent episodes.
+            explain: show in the text how each score was computed, as `hit.parts` does.
+        """
         return await self._recall.recall(
             query, budget=budget, subject=subject, limit=limit, recent=recent, explain=explain
         )
@@ -338,15 +448,18 @@ class AsyncSession:
         return SessionRecall(self._journal, self.id, self._services, self._memory)
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:
-        """The tools with which a model recalls, remembers, forgets and fetches what was masked, as a provider
-        ("anthropic" or "openai") wants them. `use_memory_tool` carries a call out."""
+        """Return the tools with which a model can recall, remember, forget and fetch. `use_memory_tool` executes a
+        call.
+
+        `form` is "anthropic" or "openai".
+        """
         from ...memory.tools import memory_tools
 
         return [*memory_tools(form), fetch_tool(form)]
 
     async def use_memory_tool(self, name: str, arguments: dict[str, Any], *, subject: str | None = None) -> str:
-        """What a call of a memory tool returns, as text for the model. What cannot be done is said in the text, so that
-        the model can do better."""
+        """Execute a model's call of a memory tool, and return text for the model. Errors are returned as text, not
+        raised."""
         return await self._recall.use_tool(name, arguments, subject)
 
     async def turn(
@@ -360,9 +473,24 @@ class AsyncSession:
         max_tokens: int = 1024,
         files: InstructionSource | None = None,
     ) -> TurnResult:
-        """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
-        is worth it is proposed. With an `id` a turn that was cut off can be taken again: what was said is not said
-        twice, and a model that has answered is not asked again. Raises `TurnConflict` if it had another input. The
-        prompt begins with the persona, then comes the AGENTS.md of the `files`, `system`, and what is recalled."""
+        """Take one turn of the conversation: recall, build the context, ask the model, and save both messages.
+
+        Facts about the user are proposed, not saved. The system prompt consists of the persona, the AGENTS.md of
+        `files`, `system`, and what was recalled.
+
+        Args:
+            user_input: the message of the user.
+            model: a function that takes the context, a model, or the name of a model.
+            system: the system prompt.
+            subject: the person who speaks. `erase` removes the turn.
+            id: idempotency key of the turn. After a crash, the same id continues the turn: no message is stored
+                twice, and a model that has answered is not asked again.
+            max_tokens: the maximum length of the answer.
+            files: where AGENTS.md is read from: what `dm.files` returns.
+
+        Raises:
+            ModelFailed: the model gave no answer.
+            TurnConflict: the turn `id` had another input.
+        """
         cycle = TurnCycle(self._journal, self.id, self._services, self._memory, self._continuation)
         return await cycle.take(user_input, model, system, subject, id, max_tokens, files)

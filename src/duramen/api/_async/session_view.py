@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class AsyncSessionView:
-    """A session up to a position: what was known then."""
+    """A readonly view of a session as it was at a position. `session.at` returns it."""
 
     def __init__(self, session: AsyncSession, position: int) -> None:
         self._session = session
         self.position = position
 
     def events(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[Event, None]:
-        """The events that there were."""
+        """Iterate over the events up to the position. See `ReadOptions`."""
         stop = options.get("stop")
         options["stop"] = self.position if stop is None else min(self.position, check_whole("stop", stop, 0))
         return self._session.events(**options)
 
     async def context(self, *, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
-        """What the model saw then."""
+        """Build the context as it was at the position. See `session.context`."""
         return await self._session.context(at=self.position, system=system, **changes)
 
     async def state(self) -> Checkpoint | None:
-        """The newest checkpoint that there was."""
+        """Return the newest checkpoint at the position; None if there was none."""
         return await self._session.state(at=self.position)
 
     async def fork(self, session: str) -> AsyncSession:
-        """A new session that continues from here."""
+        """Create a session that continues from the position, and return it. Raises `SessionExists`."""
         return await self._session.fork(session, at=self.position)

@@ -1,4 +1,4 @@
-"""State that several agents share: a value under a key, changed by compare-and-set, its history journaled."""
+"""Shared state: a value under a key that several agents change by compare-and-set. Every change is journaled."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ _TRIES = 100
 
 
 class Versioned(NamedTuple):
-    """A value and the version at which it was read; 0: it was never set."""
+    """A value and its version. Version 0 means that it was never set."""
 
     value: Any
     version: int
 
 
 class AsyncSharedState:
-    """One value that several agents change. Every change is an event of the session `state:<key>`."""
+    """A value that several agents read and change. `dm.state` returns it.
+
+    Every change is an event of the session `state:<key>`.
+    """
 
     def __init__(self, journal: Journal, key: str) -> None:
         self._journal = journal
@@ -28,7 +31,7 @@ class AsyncSharedState:
         self._session = f"state:{key}"
 
     async def get(self, default: Any = None) -> Versioned:
-        """The value as it stands, and its version."""
+        """Return the current value and its version. `default` is the value if it was never set."""
         reading = self._journal.reader
         head = await reading.head(self._session)
         if not head.position:
@@ -37,12 +40,21 @@ class AsyncSharedState:
         return Versioned(event.data, head.position)
 
     async def at(self, version: int) -> Any:
-        """The value as it was at a version."""
+        """Return the value at a version."""
         return (await self._journal.reader.events(self._session, version, version, None))[0].data
 
     async def set(self, value: Any, *, expected: int, actor: str | None = None, key: str | None = None) -> int:
-        """Replace the value if it still is at the version `expected`; returns the new version. Raises `StateConflict`:
-        a late update is refused; it is neither lost nor written over a newer one. With an idempotency `key` it can be repeated."""
+        """Replace the value if its version is `expected`, and return the new version.
+
+        Args:
+            value: the new value.
+            expected: the version that the caller has read.
+            actor: who sets it.
+            key: idempotency key. A second call with the same key returns the first version.
+
+        Raises:
+            StateConflict: another writer changed the value since. Nothing was stored.
+        """
         try:
             events = await self._journal.append(
                 self._session, [Draft("state.set", value, actor)], expected=expected, key=key
@@ -52,8 +64,11 @@ class AsyncSharedState:
         return events[0].position
 
     async def update(self, change: Callable[[Any], Any], *, default: Any = None, actor: str | None = None) -> Versioned:
-        """Replace the value by what `change` makes of it; if another writer was first, of theirs. `change` may be called
-        several times and must do nothing else."""
+        """Replace the value by `change(value)`, and return the new value and version.
+
+        If another writer changes the value meanwhile, `change` is called again with the newer value. It must have no
+        side effects. Raises `StateConflict` after 100 attempts.
+        """
         for _ in range(_TRIES):
             value, version = await self.get(default)
             try:
@@ -71,7 +86,10 @@ class AsyncSharedState:
         *,
         actor: str | None = None,
     ) -> Versioned:
-        """Set `mine`, made from `base`; if the value has moved since, `combine(base, theirs, mine)` decides."""
+        """Set the value to `mine`, which was made from `base`, and return the new value and version.
+
+        If the value has changed since, `combine(base, theirs, mine)` returns the value to set.
+        """
 
         def change(theirs: Any) -> Any:
             return mine if theirs == base.value else combine(base.value, theirs, mine)

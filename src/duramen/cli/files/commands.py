@@ -1,4 +1,4 @@
-"""`duramen sync` and `duramen import`: memories as files, and other people's files."""
+"""`duramen sync` and `duramen import`: memories as files, and memory files of other programs."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ from typing import Annotated
 
 import typer
 
-from ..options import Json, Store, Workspace
+from ..options import Json, Store, WatchTimeout, Workspace
 
 
 def sync(
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", envvar="DURAMEN_FILES", help="Where the files lie; it is made.")
+        str, typer.Argument(metavar="FOLDER", envvar="DURAMEN_FILES", help="The folder. It is created if missing.")
     ] = "memory",
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    git: Annotated[bool, typer.Option("--git", help="Commit each change to git there.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on as files or memories change. Ctrl-C ends it.")] = False,
-    deletions: Annotated[
-        bool, typer.Option("--deletions", help="Many files are missing at once: treat them as deleted.")
+    git: Annotated[bool, typer.Option("--git", help="Commit each change in the folder to git.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Sync again whenever files or memories change. Stop with Ctrl-C.")
     ] = False,
-    timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
+    deletions: Annotated[
+        bool,
+        typer.Option("--deletions", help="Treat missing files as deleted, even if many are missing at once."),
+    ] = False,
+    timeout: WatchTimeout = None,
     json: Json = False,
 ) -> None:
-    """Keep memories as markdown files: take in what people changed, write what is remembered. Writes.
+    """Sync memories with markdown files: journal the edits of people, then write changed memories.
 
-    Exit code 1 if files were left alone, which people must look at; each is named with the reason.
+    Writes to the store.
+
+    The exit code is 1 if files were skipped. Each skipped file is listed
+    with the reason.
     """
     if timeout is not None and not watch:
-        raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
+        raise typer.BadParameter("needs --watch", param_hint="--timeout")
     if deletions and watch:
-        raise typer.BadParameter("it is said once, without --watch", param_hint="--deletions")
+        raise typer.BadParameter("cannot be used with --watch", param_hint="--deletions")
     from ..open_store import open_writable
     from .sync import sync_once, watch_folder
 
@@ -43,20 +49,25 @@ def sync(
     except KeyboardInterrupt:
         if not watch:
             raise
-        raise typer.Exit from None  # the way to end it, so no failure
+        raise typer.Exit from None  # Ctrl-C is the normal end of --watch
 
 
 def import_(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A folder, or a file.")],
-    format: Annotated[str, typer.Option("--format", "-f", help="claude, openclaw, basic-memory or jsonl.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A folder or a file.")],
+    format: Annotated[
+        str, typer.Option("--format", "-f", metavar="FORMAT", help="claude, openclaw, basic-memory or jsonl.")
+    ],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    subject: Annotated[str | None, typer.Option(help="The person whom all of it is about.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="PERSON", help="The person that the memories are about.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Remember what stands in memory files of Claude Code, OpenClaw, Basic Memory, or in JSON Lines. Writes.
+    """Import memory files of Claude Code, OpenClaw or Basic Memory, or JSON Lines. Writes to the store.
 
-    Doing it again changes nothing. Exit code 1 if something was left out; each is named with line and reason.
+    Importing the same files again changes nothing. The exit code is 1 if
+    notes were skipped. Each one is listed with its line and the reason.
     """
     from ..open_store import open_writable
     from .sync import import_files

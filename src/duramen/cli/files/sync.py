@@ -1,4 +1,4 @@
-"""What `duramen sync`, `import` and `export --format` do, with bars on a terminal."""
+"""What `duramen sync`, `import` and `export --format` do, with progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
 
 _SHOWN = 20
-"""So many paths are listed; of more, the number."""
+"""Up to this many paths are listed. For more, only their number is printed."""
 
 
 @contextmanager
 def shown() -> Iterator[ProgressCallback]:
-    """A bar for each kind of work, on a terminal only."""
+    """A progress bar for each phase, on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
         *columns, console=PlainConsole(stderr=True), transient=True, disable=not sys.stderr.isatty()
@@ -39,7 +39,7 @@ def shown() -> Iterator[ProgressCallback]:
 
 
 def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: bool) -> bool:
-    """Sync, and say what was done. False if files were left alone."""
+    """Sync and print what was done. Returns False if files were skipped."""
     with dm.files(folder, git=git) as files:
         with shown() as show:
             done = files.sync(deletions=deletions, progress=show)
@@ -48,10 +48,10 @@ def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: boo
 
 
 def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
-    """Sync as files or memories change, and say each time what was done."""
+    """Sync whenever files or memories change, and print each time what was done."""
     with dm.files(folder, git=git) as files:
         if not as_json:
-            PlainConsole(stderr=True).print_line(f"Watching {visible(files.root)}. Ctrl-C stops.")
+            PlainConsole(stderr=True).print_line(f"Watching {visible(files.root)}. Stop with Ctrl-C.")
         for done in files.watch(timeout=timeout):
             _print_report(done, as_json)
 
@@ -66,7 +66,7 @@ def _print_report(done: FilesSynced, as_json: bool) -> None:
         console.print_line(f"{one.what:<10}", (visible(one.path), "cyan"), _what(one))
     for one in done.conflicts:
         console.print_line(
-            ("conflict  ", "yellow"), (visible(one.path), "cyan"), ": it changed on both sides, both are kept"
+            ("conflict  ", "yellow"), (visible(one.path), "cyan"), ": it changed on both sides; both versions are kept"
         )
     for verb, paths in (("wrote", done.written), ("removed", done.removed)):
         for path in paths[:_SHOWN] if len(paths) <= _SHOWN else ():
@@ -74,7 +74,8 @@ def _print_report(done: FilesSynced, as_json: bool) -> None:
         if len(paths) > _SHOWN:
             console.print_line(f"{verb:<10}{len(paths):,} files")
     if done.commits:
-        console.print_line(f"committed {len(done.commits)} time(s), the last as {done.commits[-1][:10]}")
+        commits = "1 commit" if len(done.commits) == 1 else f"{len(done.commits):,} commits"
+        console.print_line(f"committed {commits}, the last is {done.commits[-1][:10]}")
     if not done.changed:
         console.print_line("Files and memories agree.")
     print_skipped(done.skipped)
@@ -85,12 +86,12 @@ def _what(one: FileEdit) -> str:
 
 
 def print_skipped(skipped: Sequence[SkippedFile]) -> None:
-    """Say on standard error what was left alone, and why."""
+    """Print to standard error which files were skipped, and why."""
     console = PlainConsole(stderr=True)
     for one in skipped:
         line = "" if one.line is None else f", line {one.line}"
         console.print_line(
-            ("skipped     ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}"
+            ("skipped   ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}"
         )
 
 
@@ -110,12 +111,12 @@ def _edit_fields(one: FileEdit) -> dict[str, Any]:
 
 
 def skipped_fields(skipped: Sequence[SkippedFile]) -> list[dict[str, Any]]:
-    """What was left alone, as JSON."""
+    """Skipped files as JSON."""
     return [{"path": one.path, "line": one.line, "reason": one.reason} for one in skipped]
 
 
 def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
-    """Import, and say what was done. False if something was left out."""
+    """Import and print what was done. Returns False if notes were skipped."""
     with shown() as show:
         done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), progress=show)
     if as_json:
@@ -123,7 +124,7 @@ def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_js
         print_json({"added": list(done.added), "known": done.known, "skipped": skipped_fields(done.skipped)})
     else:
         PlainConsole().print_line(
-            f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.skipped):,} left out."
+            f"{len(done.added):,} remembered, {done.known:,} already known, {len(done.skipped):,} skipped."
         )
         print_skipped(done.skipped)
     return not done.skipped
@@ -132,9 +133,10 @@ def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_js
 def export_files(dm: Duramen, format: str, output: str, subject: str | None) -> None:
     """Write memories to a folder in another program's format."""
     if output == "-":
-        raise InvalidInput("memories are exported to a folder", hint="name it with --output")
+        raise InvalidInput("memories can only be exported to a folder", hint="give the folder with --output")
     with shown() as show:
         done = dm.memory.export_to(output, format, subject=subject, everyone=subject is None, progress=show)
     PlainConsole().print_line(
-        f"{done.memories:,} memories, {len(done.written):,} files new or changed in ", (visible(output), "cyan")
+        f"Exported {done.memories:,} memories: {len(done.written):,} files new or changed in ",
+        (visible(output), "cyan"),
     )

@@ -1,1 +1,1 @@
-"""Commands about the journal: sessions, show, tail, verify, export. One module each; `timeline` is `show`."""
+"""Commands about the journal: sessions, show (in timeline.py), tail, verify and export."""

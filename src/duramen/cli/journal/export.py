@@ -39,7 +39,7 @@ def export_events(dm: Duramen, session: str | None, target: Path | None, force: 
     """Write each event on one line, the sessions one after the other."""
     ranges = export_ranges(dm, session)
     use_utf8_stdout()
-    # A progress bar on the terminal that also gets the lines would break them.
+    # No progress bar on a terminal that also gets the lines: it would break them.
     shown = sys.stderr.isatty() and (target is not None or not sys.stdout.isatty())
     with _progress(shown) as progress, _open_target(target, force) as write:
         task = progress.add_task("Exporting", total=sum(one.head for one in ranges))
@@ -70,8 +70,8 @@ def _open_target(target: Path | None, force: bool) -> Iterator[WriteText]:
 
 @contextmanager
 def _atomic_file(target: Path, force: bool) -> Iterator[WriteText]:
-    """Write a temporary file and move it to the target at the end: a crash never leaves a partial file.
-    Only its owner can read the file: an export is not sealed."""
+    """Write a temporary file and move it to the target at the end, so that a crash leaves no partial file. Only its
+    owner can read the file, because an export is not sealed."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     try:
         with open(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -90,7 +90,7 @@ def _publish(name: str, target: Path, force: bool) -> None:
         os.replace(name, target)
         return
     try:
-        os.link(name, target)  # unlike a rename, this fails if the file exists by now
+        os.link(name, target)  # unlike a rename, this fails if the file exists
     except FileExistsError:
         raise _exists(target) from None
     except OSError:  # a file system without hard links
@@ -108,24 +108,24 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_target(output: str, store: str, force: bool) -> Path | None:
-    """The file to write; None is standard output. Refuses an existing file without `force`, and always the store."""
+    """The file to write; None for standard output. Refuses files of the store and, without `force`, existing files."""
     if output == "-":
         return None
     target = Path(os.path.realpath(output))
     if any(_same_file(target, part) for part in _store_files(store)):
-        raise DuramenError(f"{output} belongs to the store itself", hint="export to another file")
+        raise DuramenError(f"{output} belongs to the store", hint="export to another file")
     if target.exists():
         if not target.is_file():
             raise DuramenError(f"{output} is not a file", hint="give --output the path of a file")
         if not force:
             raise _exists(target)
     if not target.parent.is_dir():
-        raise DuramenError(f"there is no directory {target.parent}", hint="create it first")
+        raise DuramenError(f"the directory {target.parent} does not exist", hint="create it first")
     return target
 
 
 def _exists(target: Path) -> DuramenError:
-    return DuramenError(f"{target} exists already", hint="choose another name, or replace it with --force")
+    return DuramenError(f"{target} already exists", hint="choose another name, or replace it with --force")
 
 
 def _store_files(store: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ def list_sessions(dm: Duramen, limit: int | None, as_json: bool) -> None:
 
 
 def _status(dm: Duramen, session: str) -> str:
-    """The status of a session. A damaged one does not prevent the list of the others."""
+    """The status of a session. A damaged session must not stop the list."""
     try:
         return dm.session(session).status()
     except JournalDamaged:
@@ -84,4 +84,5 @@ def _print_no_sessions(dm: Duramen) -> None:
     console.print_line(f"There are no sessions in workspace {visible(dm.workspace)}.")
     others = dm.workspaces()
     if others:
-        console.print_line(("Hint: ", "bold"), "choose another with --workspace: ", visible(", ".join(others[:20])))
+        names = visible(", ".join(others[:20]))
+        console.print_line(("Hint: ", "bold"), "choose one of these with --workspace: ", names)

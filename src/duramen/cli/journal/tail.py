@@ -1,4 +1,4 @@
-"""`duramen tail`: events as they are journaled, by any process."""
+"""`duramen tail`: new events as any process appends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PrintEvents = Callable[[Sequence[SessionEvent]], None]
 
 
 def event_printer(*, several: bool, as_json: bool) -> PrintEvents:
-    """A function that prints events at once."""
+    """A function that prints events and flushes the output."""
     if not as_json:
         return Timeline(PlainConsole(), several=several).add
     use_utf8_stdout()

@@ -15,7 +15,7 @@ from ..table import Cell, Column, Table, cell
 from ..terminal_text import visible
 
 ERASED = "(erased)"
-"""Shown instead of the data of an event whose subject was erased. No JSON begins like this."""
+"""Shown instead of the data of an event whose subject was erased. No JSON text begins with "("."""
 _COLUMNS = (
     Column("#", min_width=4, max_width=12, align_right=True),
     Column("time", min_width=12, max_width=12),

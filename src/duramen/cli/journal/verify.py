@@ -14,7 +14,7 @@ from ..terminal_text import visible
 
 def verify_store(store: str, workspace: str, session: str | None, as_json: bool) -> bool:
     """Verify one session, or the whole store, and print every problem. True if there is none."""
-    with PlainConsole(stderr=True).status("Walking the chains…"):
+    with PlainConsole(stderr=True).status("Checking the events…"):
         result = _verification(store, workspace, session)
     if as_json:
         use_utf8_stdout()
@@ -25,7 +25,7 @@ def verify_store(store: str, workspace: str, session: str | None, as_json: bool)
 
 
 def _verification(store: str, workspace: str, session: str | None) -> Verification:
-    """The verification by the library. Damage that prevents opening the store or reading a list is a problem, too."""
+    """The result of `dm.verify`. Damage that prevents opening the store or listing sessions becomes a problem, too."""
     try:
         with open_readonly(store, workspace) as dm:
             return dm.verify() if session is None else _session_verification(dm, session)
@@ -43,7 +43,7 @@ def _session_verification(dm: Duramen, session: str) -> Verification:
 
 
 def first_bad_event(result: Verification) -> Problem | None:
-    """The first problem that is an event. Others are rows of other tables."""
+    """The first problem with an event. Other problems concern rows of other tables."""
     return next((problem for problem in result.problems if problem.position), None)
 
 
@@ -63,11 +63,11 @@ def _fields(result: Verification) -> dict[str, Any]:
 def _print(result: Verification) -> None:
     console = PlainConsole()
     counts = (_count(result.sessions, "session"), _count(result.events, "event"), _count(result.blobs, "blob"))
-    console.print_line("Walked " + ", ".join(counts) + ".")
+    console.print_line("Checked " + ", ".join(counts) + ".")
     for remark in result.remarks:
         console.print_line(("Note: ", "bold yellow"), visible(remark), ".")
     if result.ok:
-        console.print_line(("OK: ", "bold green"), "every event matches its hash, and the database is sound.")
+        console.print_line(("OK: ", "bold green"), "every event matches its hash, and the database is intact.")
         return
     console.print_line(("DAMAGED: ", "bold red"), _count(len(result.problems), "problem") + ".")
     for problem in result.problems:

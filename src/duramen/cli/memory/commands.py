@@ -8,16 +8,27 @@ import typer
 
 from ..options import Json, Limit, Store, Workspace
 
-memory = typer.Typer(no_args_is_help=True, help="List, show, search, add, change or forget memories.")
-proposals = typer.Typer(no_args_is_help=True, help="List and decide proposals: what may be saved about people.")
+memory = typer.Typer(no_args_is_help=True, help="List, show, search, add, edit, confirm or forget memories.")
+proposals = typer.Typer(
+    no_args_is_help=True, help="List, accept or dismiss proposals: what an agent wants to save about people."
+)
 
-MemoryArgument = Annotated[str, typer.Argument(metavar="MEMORY", help="Its id, or enough of its beginning.")]
-ProposalArgument = Annotated[str, typer.Argument(metavar="PROPOSAL", help="Its id, or enough of its beginning.")]
-Kinds = Annotated[list[str] | None, typer.Option("--kind", "-k", help="Only such memories. Repeatable.")]
-Subject = Annotated[
-    str | None, typer.Option(help="Only memories about this person, and about no person. Default: all.")
+MemoryArgument = Annotated[
+    str, typer.Argument(metavar="MEMORY", help="The id of a memory, or at least its first 4 characters.")
 ]
-NewSubject = Annotated[str | None, typer.Option("--subject", help="The person whom it is about.")]
+ProposalArgument = Annotated[
+    str, typer.Argument(metavar="PROPOSAL", help="The id of a proposal, or at least its first 4 characters.")
+]
+Kinds = Annotated[
+    list[str] | None, typer.Option("--kind", "-k", metavar="KIND", help="Only memories of this kind. Repeatable.")
+]
+Subject = Annotated[
+    str | None,
+    typer.Option(metavar="PERSON", help="Only those about this person and those about no person. Default: all."),
+]
+NewSubject = Annotated[
+    str | None, typer.Option("--subject", metavar="PERSON", help="The person that the memory is about.")
+]
 
 
 @memory.command("list")
@@ -29,7 +40,7 @@ def list_(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """List what is remembered, in the order in which it was."""
+    """List memories, oldest first."""
     from ..open_store import open_readonly
     from .list_memories import list_memories
 
@@ -41,7 +52,7 @@ def list_(
 def show(
     memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False
 ) -> None:
-    """Show a memory: what it says, where it came from, how fresh it is."""
+    """Show a memory: its text, its source, and whether it is stale."""
     from ..open_store import open_readonly
     from .show_memory import show_memory
 
@@ -51,16 +62,16 @@ def show(
 
 @memory.command()
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in plain words.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to search for, in plain words.")],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     kind: Kinds = None,
     subject: Subject = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")] = 10,
-    explain: Annotated[bool, typer.Option("--explain", "-e", help="What each score is made of.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most N memories.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", "-e", help="Show the parts of each score.")] = False,
     json: Json = False,
 ) -> None:
-    """Search what is remembered, best first, by words and, with the model installed, by meaning."""
+    """Search memories by words and, if the embedding model is installed, by meaning. The best match comes first."""
     from ..open_store import open_readonly
     from .list_memories import search_memories
 
@@ -70,21 +81,25 @@ def search(
 
 @memory.command()
 def add(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to remember; - reads it from standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or - to read it from standard input.")],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     kind: Annotated[
-        str, typer.Option("--kind", "-k", help="fact, preference, identity, blocker, reference, …")
+        str,
+        typer.Option(
+            "--kind", "-k", metavar="KIND", help="fact, preference, identity, blocker, reference, or your own."
+        ),
     ] = "fact",
     subject: NewSubject = None,
-    title: Annotated[str | None, typer.Option(help="A short heading.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="A short heading.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="What it is about: a newer one with the same key replaces it.")
+        str | None,
+        typer.Option(metavar="KEY", help="The topic. A newer memory with the same key replaces this one."),
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag. Repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag. Repeatable.")] = None,
     json: Json = False,
 ) -> None:
-    """Remember something. Writes."""
+    """Add a memory. Writes to the store."""
     from ..open_store import open_writable
     from .edit import add_memory
 
@@ -94,9 +109,9 @@ def add(
 
 @memory.command()
 def edit(memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
-    """Change a memory in your editor (VISUAL or EDITOR), in the form of its file. Writes.
+    """Edit a memory as a file in your editor (VISUAL or EDITOR). Writes to the store.
 
-    What is said about people (preference, identity) counts as proposed and accepted by you.
+    Statements about people (preference, identity) count as accepted by you.
     """
     from ..open_store import open_writable
     from .edit import edit_memory
@@ -110,9 +125,9 @@ def forget(
     memory: MemoryArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a memory with every text that said it; it cannot be brought back. Writes."""
+    """Remove a memory and every stored text that states it. This cannot be undone. Writes to the store."""
     from ..open_store import open_writable
     from .edit import forget_memory
 
@@ -124,7 +139,7 @@ def forget(
 def history(
     memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False
 ) -> None:
-    """Show every version of a memory: when it was said, by whom, and what replaced it."""
+    """Show every version of a memory: when it was recorded, by whom, and when it ended."""
     from ..open_store import open_readonly
     from .show_memory import show_history
 
@@ -134,7 +149,7 @@ def history(
 
 @memory.command()
 def confirm(memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
-    """Confirm that a memory is still true: it counts as fresh again. Writes."""
+    """Confirm that a memory is still true, so that it counts as fresh again. Writes to the store."""
     from ..open_store import open_writable
     from .edit import confirm_memory
 
@@ -146,11 +161,11 @@ def confirm(memory: MemoryArgument, store: Store = "duramen.db", workspace: Work
 def list_proposals(
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    state: Annotated[str, typer.Option(help="pending, accepted or dismissed.")] = "pending",
+    state: Annotated[str, typer.Option(metavar="STATE", help="pending, accepted or dismissed.")] = "pending",
     subject: Subject = None,
     json: Json = False,
 ) -> None:
-    """List proposals, newest first: what may be saved, why, and what it rests on."""
+    """List proposals, newest first, with the words that they are based on."""
     from ..open_store import open_readonly
     from .proposals import list_proposals as print_proposals
 
@@ -163,10 +178,10 @@ def accept(
     proposal: ProposalArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    content: Annotated[str | None, typer.Option(help="Save it in these words instead.")] = None,
-    title: Annotated[str | None, typer.Option(help="A short heading.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="TEXT", help="Save this text instead.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="A short heading.")] = None,
 ) -> None:
-    """Save what was proposed. Writes."""
+    """Accept a proposal and save it. Writes to the store."""
     from ..open_store import open_writable
     from .proposals import accept_proposal
 
@@ -179,9 +194,9 @@ def dismiss(
     proposal: ProposalArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    note: Annotated[str | None, typer.Option(help="Why; it is journaled.")] = None,
+    note: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It is journaled.")] = None,
 ) -> None:
-    """Do not save what was proposed; it does not come back. Writes."""
+    """Dismiss a proposal. The same content is not proposed again. Writes to the store."""
     from ..open_store import open_writable
     from .proposals import dismiss_proposal
 

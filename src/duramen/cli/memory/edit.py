@@ -1,4 +1,4 @@
-"""`duramen memory add`, `edit`, `forget` and `confirm`. Each appends an event whose actor is the user of the command."""
+"""`duramen memory add`, `edit`, `forget` and `confirm`. The actor of their events is the user of the command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_memory(
     tags: list[str],
     as_json: bool,
 ) -> None:
-    """Remember something. A memory about a person is proposed, and accepted by the user of the command."""
+    """Add a memory. A memory about a person is proposed, and accepted by the user of the command."""
     text = sys.stdin.read() if text == "-" else text
     metadata = {"tags": tags} if tags else None
     known = None
@@ -58,7 +58,7 @@ def add_memory(
 
 
 def edit_memory(dm: Duramen, id: str) -> None:
-    """Change a memory in the user's editor. A text that cannot be read stays in the edited file."""
+    """Edit a memory in the user's editor. If the text cannot be parsed, the edited file is kept."""
     memory = find_memory(dm, id)
     before = dm.memory.file_text(memory.id)
     handle, path = tempfile.mkstemp(prefix="duramen-", suffix=".md")
@@ -70,9 +70,10 @@ def edit_memory(dm: Duramen, id: str) -> None:
     try:
         changed = None if after == before else dm.memory.edit(memory.id, after, actor=cli_actor())
     except FileMalformed as error:
-        raise InvalidInput(f"line {error.line}: {error.reason}", hint=f"nothing is lost: it is in {path}") from None
+        raise InvalidInput(f"line {error.line}: {error.reason}", hint=f"your text is saved in {path}") from None
     except DuramenError as error:
-        error.hint = f"{error.hint}; what you wrote is in {path}" if error.hint else f"what you wrote is in {path}"
+        saved = f"your text is saved in {path}"
+        error.hint = f"{error.hint}; {saved}" if error.hint else saved
         raise
     os.unlink(path)
     if changed is None or changed == memory:
@@ -87,22 +88,28 @@ def _run_editor(path: str) -> None:
         code = subprocess.run([*shlex.split(editor), path]).returncode
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInput(f"{editor} cannot be started: {why}", hint="set EDITOR to your editor") from None
+        raise InvalidInput(
+            f"{editor} cannot be started: {why}", hint="set EDITOR in the environment to your editor"
+        ) from None
     if code:
-        raise InvalidInput(f"{editor} ended with {code}: nothing is changed", hint=f"what you wrote is in {path}")
+        raise InvalidInput(
+            f"{editor} exited with code {code}, so nothing was changed", hint=f"your text is saved in {path}"
+        )
 
 
 def forget_memory(dm: Duramen, id: str, yes: bool) -> None:
-    """Remove a memory, after a confirmation."""
+    """Remove a memory after the user has confirmed it."""
     memory = find_memory(dm, id)
     if not yes:
         if not sys.stdin.isatty():
-            raise InvalidInput("forgetting cannot be undone", hint="say --yes if nobody is there to be asked")
+            raise InvalidInput(
+                "forgetting cannot be undone and needs a confirmation", hint="give --yes to run this without a terminal"
+            )
         PlainConsole(stderr=True).print_line(visible(memory_line(memory))[:300])
-        typer.confirm("Forget this for good?", abort=True, err=True)
+        typer.confirm("Forget this memory? This cannot be undone.", abort=True, err=True)
     done = dm.memory.forget(memory.id, actor=cli_actor())
-    removed = f"{done.rows} versions, {done.payloads} texts, {done.words} entries of words, {done.vectors} vectors"
-    PlainConsole().print_line("Forgotten: ", (visible(memory.id[:SHORT_ID]), "cyan"), f" ({removed}).")
+    removed = f"{done.rows} versions, {done.payloads} texts, {done.words} word entries, {done.vectors} vectors"
+    PlainConsole().print_line("Forgotten: ", (visible(memory.id[:SHORT_ID]), "cyan"), f" (removed {removed}).")
 
 
 def confirm_memory(dm: Duramen, id: str) -> None:

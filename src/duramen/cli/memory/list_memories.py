@@ -15,10 +15,10 @@ from ..table import Cell, Column, Table, cell
 from ..terminal_text import visible
 
 SHORT_ID = 10
-"""Shown characters of an id: enough to distinguish memories, and accepted by the commands."""
+"""How many characters of an id are shown: enough to distinguish memories. The commands accept the short form."""
 _BATCH = 200
 _MIN_LIKENESS = 0.01
-"""A lower likeness means that only the age of a memory fits."""
+"""A memory with a lower likeness matches by its age alone."""
 _COLUMNS = (
     Column("memory", min_width=SHORT_ID, style="cyan"),
     Column("kind", min_width=8, max_width=12),
@@ -70,7 +70,7 @@ def _print_table(columns: Sequence[Column], rows: Iterable[list[Cell]], dm: Dura
     batch = list(islice(rows, _BATCH))
     if not batch:
         about = "" if subject is None else f" about {visible(subject)}"
-        PlainConsole(stderr=True).print_line(f"There is nothing like that{about} in workspace {visible(dm.workspace)}.")
+        PlainConsole(stderr=True).print_line(f"No memories{about} match in workspace {visible(dm.workspace)}.")
         return
     table.begin(batch)
     while batch:
@@ -96,7 +96,7 @@ def search_memories(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Print the memories that fit a query, best first, and what the search could not use."""
+    """Print the memories that match a query, best first, and what the search had to do without."""
     found = dm.memory.recall(
         query, kinds=kinds or None, subject=subject, everyone=subject is None, limit=limit, threshold=_MIN_LIKENESS
     )
@@ -109,7 +109,7 @@ def search_memories(
         _print_table(_HIT_COLUMNS, (_hit_row(hit) for hit in found), dm, subject)
         for hit in found if explain else ():
             _print_score(hit)
-    waiting = [f"{found.waiting:,} memories have no vector yet: they are found by words alone"] if found.waiting else []
+    waiting = [f"{found.waiting:,} memories have no vector yet and are found by words only"] if found.waiting else []
     for note in (*(f"searched without {one}" for one in found.missing), *waiting):
         PlainConsole(stderr=True).print_line(("Note: ", "bold"), visible(note))
 

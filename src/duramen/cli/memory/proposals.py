@@ -1,4 +1,4 @@
-"""`duramen proposals …`: what may be saved about people."""
+"""`duramen proposals …`: what a person has to decide before it is saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("about", min_width=5, max_width=16),
     Column("made (UTC)", min_width=16),
     Column("says", min_width=12, max_width=48),
-    Column("said", min_width=12, fill=True),
+    Column("based on", min_width=12, fill=True),
 )
 _STATES = ("pending", "accepted", "dismissed")
 
@@ -34,7 +34,9 @@ def list_proposals(dm: Duramen, state: str, subject: str | None, as_json: bool) 
             print_json(_fields(one))
         return
     if not proposals:
-        PlainConsole(stderr=True).print_line(f"No proposals are {visible(state)} in workspace {visible(dm.workspace)}.")
+        PlainConsole(stderr=True).print_line(
+            f"There are no {visible(state)} proposals in workspace {visible(dm.workspace)}."
+        )
         return
     rows = [
         [
@@ -78,7 +80,7 @@ def _fields(one: Proposal) -> dict[str, Any]:
 
 
 def _proposal_id(dm: Duramen, id: str) -> str:
-    """The id of the proposal with this id or beginning of an id. Raises `UnknownProposal`."""
+    """The full id of the proposal whose id is, or begins with, `id`. Raises `UnknownProposal`."""
     try:
         return dm.memory.proposals.get(id).id
     except UnknownProposal:
@@ -87,19 +89,19 @@ def _proposal_id(dm: Duramen, id: str) -> str:
             raise
     if len(matching) > 1:
         raise InvalidInput(
-            f"{id!r} is the beginning of {len(matching)} proposals", hint=f"say more: {', '.join(matching[:5])}"
+            f"{len(matching)} proposals begin with {id!r}", hint=f"give more characters: {', '.join(matching[:5])}"
         )
     return matching[0]
 
 
 def accept_proposal(dm: Duramen, id: str, content: str | None, title: str | None) -> None:
-    """Save what was proposed."""
+    """Accept a proposal and save it."""
     done = dm.memory.proposals.accept(_proposal_id(dm, id), content=content, title=title, actor=cli_actor())
     became = "" if done.memory is None else f" as memory {visible(done.memory[:SHORT_ID])}"
     PlainConsole().print_line("Accepted", became, ": ", (visible(_proposal_line(done)), "cyan"))
 
 
 def dismiss_proposal(dm: Duramen, id: str, note: str | None) -> None:
-    """Do not save what was proposed."""
+    """Dismiss a proposal."""
     done = dm.memory.proposals.dismiss(_proposal_id(dm, id), note=note, actor=cli_actor())
-    PlainConsole().print_line("Dismissed: ", (visible(_proposal_line(done)), "cyan"), ". It does not come back.")
+    PlainConsole().print_line("Dismissed: ", (visible(_proposal_line(done)), "cyan"), ". It is not proposed again.")

@@ -1,4 +1,4 @@
-"""`duramen reindex`: computes all vectors again, with this or another embedder."""
+"""`duramen reindex`: computes all vectors again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reindex_memories(store: str, workspace: str, embedder: str | None) -> None:
             *columns, console=PlainConsole(stderr=True), transient=True, disable=not sys.stderr.isatty()
         ) as progress,
     ):
-        bar = progress.add_task("Making vectors", total=None)
+        bar = progress.add_task("Computing vectors", total=None)
         for done, left in dm.memory.reindex():
             progress.update(bar, completed=done, total=done + left)
-    PlainConsole().print_line(f"{done:,} vectors made; all memories are searched by them from now on.")
+    PlainConsole().print_line(f"{done:,} vectors computed. Searches use them from now on.")

@@ -19,7 +19,7 @@ _MIN_PREFIX = 4
 
 
 def find_memory(dm: Duramen, id: str) -> Memory:
-    """The memory with this id or beginning of an id. Raises `UnknownMemory`."""
+    """The memory whose id is, or begins with, `id`. Raises `UnknownMemory`."""
     try:
         return dm.memory.get(id)
     except UnknownMemory:
@@ -30,7 +30,7 @@ def find_memory(dm: Duramen, id: str) -> Memory:
             raise
     if len(matching) > 1:
         shown = ", ".join(one.id[: SHORT_ID + 4] for one in matching[:5])
-        raise InvalidInput(f"{id!r} is the beginning of {len(matching)} memories", hint=f"say more of it: {shown}")
+        raise InvalidInput(f"{len(matching)} memories begin with {id!r}", hint=f"give more characters: {shown}")
     return matching[0]
 
 
@@ -65,7 +65,7 @@ def _details(memory: Memory) -> list[tuple[str, object]]:
         ("recorded", f"{utc_second(memory.recorded)} UTC"),
         ("confirmed", _confirmed(memory)),
         ("recalled", memory.recalled and f"{memory.recalled} times"),
-        ("holds until", memory.valid_to and f"{utc_second(memory.valid_to)} UTC"),
+        ("valid until", memory.valid_to and f"{utc_second(memory.valid_to)} UTC"),
         ("expires", memory.expires and f"{utc_second(memory.expires)} UTC"),
         ("ended", ending),
         ("freshness", Policies().freshness(memory, dt.datetime.now(dt.UTC)) or None),
@@ -75,7 +75,7 @@ def _details(memory: Memory) -> list[tuple[str, object]]:
 
 
 def _confirmed(memory: Memory) -> str:
-    times = "" if memory.times == 1 else f", said {memory.times} times"
+    times = "" if memory.times == 1 else f", stated {memory.times} times"
     return f"{utc_second(memory.confirmed)} UTC{times}"
 
 

@@ -1,1 +1,1 @@
-"""Commands about runs: list, show, change, resume, replay, and the worker. Start reading at `commands.py`."""
+"""Commands about runs: list, show, change, resume and replay them, and the worker. Start reading at `commands.py`."""

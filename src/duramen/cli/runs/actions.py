@@ -1,4 +1,4 @@
-"""Commands that change a run. Each appends an event whose actor is the user of the command."""
+"""Commands that change a run. The actor of their events is the user of the command."""
 
 from __future__ import annotations
 
@@ -14,51 +14,54 @@ from ...execution.engine.run_control import Verdict
 from ...execution.engine.run_info import RunInfo, RunStatus
 from ..actor import cli_actor
 from ..console import PlainConsole
+from ..error_output import with_cli_hint
 from ..terminal_text import visible
 
 ENDED = (RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED)
+_CONTINUES = ". A worker or `duramen run resume` continues it."
 
 
 def show_run_hint(run: str) -> str:
-    """A hint that names the command that shows a run."""
-    return f"see duramen run show {quote(run)}"
+    """A hint with the command that shows a run."""
+    return f"run `duramen run show {quote(run)}`"
 
 
 def parse_json(text: str | None, what: str) -> Any:
-    """The value of an option `what` that is given as JSON; None if it is not given."""
+    """The value of the option `what`, which is JSON; None if it is not given. Raises `InvalidInput`."""
     if text is None:
         return None
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"{what} is no JSON: {error}", hint='such as true, 12, \'"text"\' or \'{"seat": "4A"}\': a text has quotes'
+            f"{what} is not valid JSON: {error}",
+            hint='give JSON such as true, 12, \'"text"\' or \'{"seat": "4A"}\'; text needs quotes',
         ) from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def send_signal(dm: Duramen, run: str, name: str, data: Any, key: str | None) -> None:
     """Send a signal to a run."""
     dm.signal(run, name, data, actor=cli_actor(), key=key)
-    _print_message(f"Signal {visible(name)} is sent to", run, ".")
+    _print_message(f"Sent signal {visible(name)} to", run, ".")
 
 
 def answer_run(dm: Duramen, run: str, value: Any, question: str | None) -> None:
     """Answer a run's question."""
     with _with_cli_hint(run):
         dm.answer(run, value, question=question, actor=cli_actor())
-    _print_message("The answer is given to", run, "; it goes on when a worker, or run resume, takes it up.")
+    _print_message("Answered", run, _CONTINUES)
 
 
 def settle_step(dm: Duramen, run: str, verdict: str, value: Any, step: str | None) -> None:
-    """Decide what became of a step in doubt. The library refuses an unknown verdict."""
+    """Settle a step in doubt. The library refuses an unknown verdict."""
     checked: Verdict = verdict  # type: ignore[assignment]
     with _with_cli_hint(run):
         dm.settle(run, checked, value, step=step, actor=cli_actor())
-    _print_message("The step is settled in", run, "; it goes on when a worker, or run resume, takes it up.")
+    _print_message("Settled the step of", run, _CONTINUES)
 
 
 def cancel_run(dm: Duramen, run: str, reason: str | None) -> None:
@@ -74,16 +77,15 @@ def _cancel_message(info: RunInfo) -> str:
     if info.status is RunStatus.CANCELLED:
         return " is cancelled."
     if info.status is RunStatus.RUNNING:
-        return " stops at its next step; what it did is undone."
-    return " stops when a worker, or run resume, takes it up: what it did is undone then."
+        return " stops at its next step and undoes what it did."
+    return " is being cancelled: a worker or `duramen run resume` stops it and undoes what it did."
 
 
 def fork_run(dm: Duramen, run: str, new: str, at: int | None) -> None:
     """Create a run that shares the events of another up to a position."""
     dm.fork_run(run, new, at=at)
-    _print_message(
-        "", new, f" goes on from {visible(run)}", f" at {at}" if at is not None else "", ": a worker takes it up."
-    )
+    where = "" if at is None else f" at position {at}"
+    _print_message("Forked", new, f" from {visible(run)}{where}", _CONTINUES)
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def _with_cli_hint(run: str) -> Iterator[None]:
         yield
     except RunError as error:
         if type(error) is RunError:
-            error.hint += f" (here: {show_run_hint(run)})"
+            error.hint = with_cli_hint(error.hint, show_run_hint(run))
         raise
 
 

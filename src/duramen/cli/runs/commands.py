@@ -1,4 +1,4 @@
-"""`duramen run …`: show one run, resume it, or change it."""
+"""`duramen run …`: show, resume or change one run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from ..options import Json, RunArgument, Store, Tasks, Workspace
 
-run = typer.Typer(no_args_is_help=True, help="Show one run, resume it, or change it.")
+run = typer.Typer(no_args_is_help=True, help="Show, resume or change one run.")
 
 
 @run.command()
 def show(run: RunArgument, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False) -> None:
-    """Show a run: its status, what it waits for, and each step from its intent to its outcome."""
+    """Show a run: its status, what it waits for, and each step with its intent and outcome."""
     from ..open_store import open_readonly
     from .show_run import show_run
 
@@ -23,9 +23,11 @@ def show(run: RunArgument, store: Store = "duramen.db", workspace: Workspace = "
 
 @run.command()
 def resume(run: RunArgument, tasks: Tasks, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
-    """Resume a run in this process and print its result as JSON. Writes.
+    """Resume a run in this process and print its result as JSON. Writes to the store.
 
-    Waits while the run sleeps or another process executes it. Exit code 1 if it failed, 3 if it waits for a person.
+    The command waits while the run sleeps or another process executes it.
+    The exit code is 1 if the run failed, and 3 if it waits for a person or a
+    signal.
     """
     from .execute import resume_run
 
@@ -37,9 +39,9 @@ def cancel(
     run: RunArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    reason: Annotated[str | None, typer.Option(help="Why; it is journaled.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="The reason. It is journaled.")] = None,
 ) -> None:
-    """Stop a run at its next step and undo what it did. Writes."""
+    """Cancel a run: stop it at its next step and undo what it did. Writes to the store."""
     from ..open_store import open_writable
     from .actions import cancel_run
 
@@ -55,10 +57,12 @@ def fork(
     workspace: Workspace = "default",
     at: Annotated[
         int | None,
-        typer.Option(min=1, help="The last event to share; if not given, the last one before the run's end."),
+        typer.Option(
+            min=1, metavar="POSITION", help="The last shared event. Default: the last one before the end of the run."
+        ),
     ] = None,
 ) -> None:
-    """Create a run that shares another's events up to a position and continues from there. Writes."""
+    """Create a run that shares the events of a run up to a position and continues from there. Writes to the store."""
     from ..open_store import open_writable
     from .actions import fork_run
 
@@ -69,34 +73,42 @@ def fork(
 @run.command()
 def settle(
     run: RunArgument,
-    verdict: Annotated[str, typer.Argument(metavar="done|retry|abort", help="What became of the step.")],
+    verdict: Annotated[
+        str,
+        typer.Argument(
+            metavar="done|retry|abort",
+            help="done: the step happened. retry: execute it again. abort: let the run fail.",
+        ),
+    ],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    value: Annotated[str | None, typer.Option(metavar="JSON", help="The step's result, with done.")] = None,
-    step: Annotated[str | None, typer.Option(metavar="NAME", help="Which step, if several are in doubt.")] = None,
+    value: Annotated[str | None, typer.Option(metavar="JSON", help="The result of the step, with done.")] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The step to settle. Required if several are in doubt.")
+    ] = None,
 ) -> None:
-    """Settle a step in doubt: it is done, it is tried again, or the run fails. Writes."""
+    """Decide about a step in doubt: whether it happened, is executed again, or fails the run. Writes to the store."""
     from ..open_store import open_writable
     from .actions import parse_json, settle_step
 
     if value is not None and verdict != "done":
-        raise typer.BadParameter("only a step that is done has a result", param_hint="--value")
+        raise typer.BadParameter("can only be used with done", param_hint="--value")
     result = parse_json(value, "--value")
     with open_writable(store, workspace) as dm:
         settle_step(dm, run, verdict, result, step)
 
 
-@run.command(context_settings={"ignore_unknown_options": True})  # -5 is an answer
+@run.command(context_settings={"ignore_unknown_options": True})  # so that -5 can be an answer
 def answer(
     run: RunArgument,
     value: Annotated[str, typer.Argument(metavar="JSON", help="The answer, such as true or '\"aisle\"'.")],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     question: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Which question, if the run asked several.")
+        str | None, typer.Option(metavar="TEXT", help="The question to answer. Default: the first open one.")
     ] = None,
 ) -> None:
-    """Answer the question that a run has asked. Writes."""
+    """Answer a question that a run has asked. Writes to the store."""
     from ..open_store import open_writable
     from .actions import answer_run, parse_json
 

@@ -1,4 +1,4 @@
-"""`duramen run resume` and `duramen replay`: execute a run's task in this process and print its result as JSON."""
+"""`duramen run resume` and `duramen replay`: call the task of a run in this process and print its result as JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resume_run(store: str, workspace: str, run: str, places: Sequence[str]) -> N
         declarations = load_declarations(places)
     with open_writable(store, workspace, keep_unknown=False) as dm:
         info = dm.run_info(run)
-        task = declarations.task(info.task, info.version)  # None: the library looks it up itself
+        task = declarations.task(info.task, info.version)  # if None, the library searches the declared tasks
         _print_wait_reason(info)
         with _report_outcome(dm, run), redirect_stdout(sys.stderr):
             result = dm.resume(run, task)
@@ -59,7 +59,7 @@ def resume_run(store: str, workspace: str, run: str, places: Sequence[str]) -> N
 
 
 def replay_run(store: str, workspace: str, run: str, places: Sequence[str], at: int | None) -> None:
-    """Call a run's task with all outcomes from the journal and print its result. The store is readonly."""
+    """Call the task of a run with all outcomes from the journal and print its result. The store is readonly."""
     with redirect_stdout(sys.stderr):
         declarations = load_declarations(places)
     with open_store(store, workspace=workspace, readonly=True) as dm:
@@ -73,11 +73,11 @@ def replay_run(store: str, workspace: str, run: str, places: Sequence[str], at: 
 def _print_wait_reason(info: RunInfo) -> None:
     if info.owner is not None and not is_dead(info.owner):
         PlainConsole(stderr=True).print_line(
-            "Another process executes it: waiting for its result. Ctrl-C leaves it alone."
+            "Another process executes the run. Waiting for its result; Ctrl-C stops waiting."
         )
     elif info.status is RunStatus.SLEEPING and info.wake is not None:
         PlainConsole(stderr=True).print_line(
-            f"It sleeps until {info.wake:%Y-%m-%d %H:%M:%S} UTC. Ctrl-C leaves it alone."
+            f"The run sleeps until {info.wake:%Y-%m-%d %H:%M:%S} UTC. Ctrl-C stops waiting."
         )
 
 
@@ -93,7 +93,7 @@ def _report_outcome(dm: Duramen, run: str) -> Iterator[None]:
         yield
     except RunParked as error:
         _exit_with_error(NO_RESULT, error.message, _next_command(dm, run))
-    except (Exception, SystemExit) as error:  # including errors of the task: they are the outcome of the run
+    except (Exception, SystemExit) as error:  # includes errors of the task: they are the outcome of the run
         if isinstance(error, _NOT_EXECUTED) or type(error) is RunError:
             raise
         if isinstance(error, DuramenError) and dm.run_info(run).status not in _FAILED_STATUSES:
@@ -105,7 +105,7 @@ def _outcome_message(run: str, error: BaseException) -> str:
     if isinstance(error, (RunCancelled, RunFailed)):
         return error.message
     cause = error.message if isinstance(error, DuramenError) else f"{type(error).__name__}: {error}"
-    return f"run {run!r} ended with {cause}"
+    return f"run {run!r} failed with {cause}"
 
 
 @contextmanager
@@ -137,11 +137,11 @@ def _exit_with_error(code: int, message: str, hint: str = "") -> NoReturn:
 def _next_command(dm: Duramen, run: str) -> str:
     info = dm.run_info(run)
     if info.in_doubt:
-        return f"find out, then: duramen run settle {quote(run)} done|retry|abort"
+        return f"check whether the step happened, then run `duramen run settle {quote(run)} done|retry|abort`"
     if any(one.step.startswith("@ask") and not one.finished for one in info.steps):
-        return f"duramen run answer {quote(run)} JSON"
+        return f"run `duramen run answer {quote(run)} JSON`"
     names = [one.step[len("@signal ") :].rpartition("#")[0] for one in info.steps if one.step.startswith("@signal")]
-    return f"duramen signal {quote(run)} {quote(names[-1])}" if names else show_run_hint(run)
+    return f"run `duramen signal {quote(run)} {quote(names[-1])}`" if names else show_run_hint(run)
 
 
 def _print_result(result: Any) -> None:
@@ -150,8 +150,8 @@ def _print_result(result: Any) -> None:
 
 
 def result_as_json(value: Any) -> Any:
-    """A result as data that JSON can represent: instances of registered classes by their fields, as in the journal.
-    A replayed task may return a value that cannot be stored: then its `repr`."""
+    """A result as data that JSON can represent. Instances of registered classes are shown by their fields, as in the
+    journal. A replayed task may return a value that cannot be stored; its `repr` is shown."""
     try:
         payload = Codec(blob_above=_NO_BLOBS).encode(value, lambda body: body).payload
         by_fields = Codec(registry=Registry(), keep_unknown=True, blob_above=_NO_BLOBS)

@@ -1,4 +1,4 @@
-"""`duramen runs`: the runs of a workspace and their status, once or with `--watch` as it changes."""
+"""`duramen runs`: the runs of a workspace and their status; `--watch` updates the list."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COLUMNS = {
 }
 _HIDDEN_IF_EMPTY = ("queue", "parent")
 _RESERVED_LINES = 3
-"""Lines of the terminal that the rows of a watched list leave free."""
+"""Lines of the terminal that a watched list does not use."""
 
 
 def run_filter(
@@ -75,7 +75,7 @@ def list_runs(dm: Duramen, wanted: RunFilter, as_json: bool) -> None:
         _print_table(PlainConsole(), shown)
     console = PlainConsole(stderr=True)
     if len(found) > limit:
-        console.print_line(("Hint: ", "bold"), "there are more; --limit shows them")
+        console.print_line(("Hint: ", "bold"), "there are more runs: raise --limit to list them")
     elif not found:
         _print_no_runs(dm, console)
 
@@ -189,4 +189,5 @@ def _print_no_runs(dm: Duramen, console: PlainConsole) -> None:
     console.print_line(f"No runs match in workspace {visible(dm.workspace)}.")
     others = [name for name in dm.workspaces() if name != dm.workspace]
     if others:
-        console.print_line(("Hint: ", "bold"), "choose another with --workspace: ", visible(", ".join(others[:20])))
+        names = visible(", ".join(others[:20]))
+        console.print_line(("Hint: ", "bold"), "choose one of these with --workspace: ", names)

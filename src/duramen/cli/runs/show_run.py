@@ -68,7 +68,7 @@ def _details(info: RunInfo, annotated: AnnotatedHistory) -> Iterator[tuple[str, 
         yield "settle it", f"duramen run settle {quote(info.id)} done|retry|abort"
     for signal in annotated.history.signals.values():
         if not signal.taken and not signal.name.startswith("@"):
-            yield "signal", f"{signal.name} has come and was not received yet: {_json(signal.payload)}"
+            yield "signal", f"{signal.name} was sent and is not received yet: {_json(signal.payload)}"
     if annotated.history.cancelling is not None:
         reason = f": {annotated.history.cancelling}" if annotated.history.cancelling else ""
         yield (
@@ -76,7 +76,7 @@ def _details(info: RunInfo, annotated: AnnotatedHistory) -> Iterator[tuple[str, 
             f"by {annotated.cancelled_by or 'an unknown actor'}{reason}",
         )
     if annotated.changed:
-        yield "note", "the task's code was changed since the run began"
+        yield "note", "the code of the task has changed since the run began"
     yield from _run_outcome(annotated)
 
 
@@ -94,7 +94,7 @@ def _times(info: RunInfo, annotated: AnnotatedHistory) -> Iterator[tuple[str, st
     yield "created", f"{utc_second(info.created)} UTC"
     if info.started is not None:
         times = 1 + annotated.history.executions
-        again = f", taken up {times} times" if times > 1 else ""
+        again = f", executed {times} times" if times > 1 else ""
         yield "started", f"{utc_second(info.started)} UTC{again}"
     if info.ended is not None:
         took = f", after {format_elapsed(info.started, info.ended)}" if info.started is not None else ""
@@ -109,7 +109,10 @@ def _questions(info: RunInfo, annotated: AnnotatedHistory) -> Iterator[tuple[str
             yield "about", _json(question.details["payload"])
         given = annotated.answer_to(question)
         if given is not None:
-            yield "answer", f"{_json(given.data.get('payload'))} by {given.actor or 'an unknown actor'}, to be received"
+            yield (
+                "answer",
+                f"{_json(given.data.get('payload'))} by {given.actor or 'an unknown actor'}, not received yet",
+            )
         else:
             which = f" --question {quote(str(question.details.get('question')))}" if len(asked) > 1 else ""
             yield "answer it", f"duramen run answer {quote(info.id)} JSON{which}"
@@ -192,12 +195,12 @@ def _outcome_text(record: StepRecord) -> str | None:
     if record.details.get("question") is not None:
         return _shortened(str(record.details["question"]))
     if record.details.get("child") is not None:
-        return f"the run {record.details['child']}"
+        return f"run {record.details['child']}"
     return None if record.due is None else f"until {iso_time(record.due)[:19].replace('T', ' ')}"
 
 
 def _shortened(text: str) -> str:
-    """The beginning of a text. It may be many megabytes long, and the table cuts it anyway."""
+    """The beginning of a text, which may be many megabytes long. The table cuts it further."""
     return text[:2000]
 
 

@@ -1,4 +1,4 @@
-"""Notes on the steps of a run: failed attempts, doubt, and how it was settled. `History` does not keep them."""
+"""Notes on the steps of a run: failed attempts, doubt, and how it was settled. `History` does not store them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StepNote:
 
 @dataclass(slots=True)
 class AnnotatedHistory:
-    """The history of a run, folded from its events, with notes on its steps."""
+    """The history of a run, built from its events, with notes on its steps."""
 
     history: History = field(default_factory=History)
     notes: dict[str, list[StepNote]] = field(default_factory=lambda: defaultdict(list))
@@ -50,7 +50,7 @@ class AnnotatedHistory:
         return [one for one in self.history.steps.values() if one.step.startswith("@ask") and not one.finished]
 
     def answer_to(self, question: StepRecord) -> Event | None:
-        """The answer to a question that the run has not received yet."""
+        """The answer that was sent to a question and that the run has not received yet."""
         answers = [one for one in self.senders.values() if one.data.get("name") == question.step]
         return answers[-1] if answers else None
 
@@ -62,7 +62,7 @@ class AnnotatedHistory:
     def _resumed(self, event: Event, data: dict[str, Any]) -> None:
         for record in self.history.in_doubt():
             if record.state is State.STARTED:
-                self.add_note(event, record.step, "in doubt", "the process that executed it ended inside it")
+                self.add_note(event, record.step, "in doubt", "the process ended while it executed this step")
 
     def _changed(self, event: Event, data: dict[str, Any]) -> None:
         self.changed = True
@@ -128,7 +128,7 @@ def load_history(dm: Duramen, run: str, session: str) -> AnnotatedHistory:
 
 
 def fold_events(events: Iterable[Event], run: str) -> AnnotatedHistory:
-    """Fold the events of one run out of those of its session. A fork begins where the original does."""
+    """Build the history of one run from the events of its session. A fork begins where the original does."""
     annotated, begun = AnnotatedHistory(), False
     for event in events:
         if event.type == "run.started":

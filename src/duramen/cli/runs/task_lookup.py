@@ -25,7 +25,7 @@ class Declarations:
     schedules: list[Schedule] = field(default_factory=list)
 
     def add(self, value: Any) -> bool:
-        """Add a task, queue or schedule, once. False if it is none of them."""
+        """Add a task, queue or schedule, once. Returns False if the value is none of them."""
         kinds: list[tuple[type[Any], list[Any]]]
         kinds = [(Task, self.tasks), (Queue, self.queues), (Schedule, self.schedules)]
         for kind, known in kinds:
@@ -42,7 +42,7 @@ class Declarations:
 
 
 def load_declarations(places: Sequence[str]) -> Declarations:
-    """Import what these places name. Modules in the current directory can be imported, as with `python -m`."""
+    """Import tasks, queues and schedules by name. Modules in the current directory are found, as with `python -m`."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -62,20 +62,20 @@ def load_declarations(places: Sequence[str]) -> Declarations:
 def _import_module(name: str, place: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
         raise InvalidInput(
-            f"{place!r} names no module",
-            hint="write module:attribute as in Python: agents.trip:book, not a file's path",
+            f"{place!r} is not the name of a module",
+            hint="give a module such as agents.trip, or module:attribute such as agents.trip:book, not a path",
         )
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # importing a module may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise InvalidInput(
-                f"there is no module {name!r}", hint="go to the folder that holds it, or set PYTHONPATH"
+                f"there is no module {name!r}", hint="change to the folder that contains it, or set PYTHONPATH"
             ) from None
         cause = error.message if isinstance(error, DuramenError) else error
         raise InvalidInput(
             f"importing {name!r} failed with {type(error).__name__}: {cause}",
-            hint=f'try it alone: python -c "import {name}"',
+            hint=f'see the whole error with: python -c "import {name}"',
         ) from error
 
 
@@ -86,7 +86,7 @@ def _attribute(module: ModuleType, attribute: str, place: str) -> Any:
             value = getattr(value, part)
         except AttributeError:
             raise InvalidInput(
-                f"there is no {place!r}: {_known_tasks(module)}", hint="name one that is there"
+                f"there is no {place!r}: {_known_tasks(module)}", hint="give the name of a task in the module"
             ) from None
     return value
 
@@ -104,9 +104,13 @@ def _add_module(declarations: Declarations, values: Iterable[Any], place: str) -
 
 
 def _add_list(declarations: Declarations, value: Any, place: str) -> None:
-    """Add a list. Every member must be a task, queue or schedule: a wrong one is not skipped silently."""
+    """Add a list. Every member must be a task, queue or schedule. Raises `InvalidInput` for others."""
     if not isinstance(value, (list, tuple, set, frozenset)):
-        raise InvalidInput(f"{place!r} is no task", hint="name a @duramen.task function, or a list of them")
+        raise InvalidInput(
+            f"{place!r} is not a task", hint="give a function decorated with @duramen.task, or a list of them"
+        )
     for one in value:
         if not declarations.add(one):
-            raise InvalidInput(f"{place!r} holds {one!r}, which is no task", hint="list tasks, queues and schedules")
+            raise InvalidInput(
+                f"{place!r} holds {repr(one)[:80]}, which is not a task", hint="list only tasks, queues and schedules"
+            )

@@ -20,7 +20,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def work(dm: Duramen, declarations: Declarations, concurrency: int, until_idle: bool) -> None:
     """Execute runs of the declared tasks. Prints on standard error what it does."""
     console = PlainConsole(stderr=True)
-    console.print_line(*_start_message(declarations), "" if until_idle else " Ctrl-C stops.")
+    console.print_line(*_start_message(declarations), "" if until_idle else " Stop with Ctrl-C.")
     with _log_to_console(console), _stop_on_signal(dm, console):
         executed = dm.work(
             declarations.tasks,
@@ -51,12 +51,12 @@ def _start_message(declarations: Declarations) -> Iterator[str | tuple[str, str]
 
 @contextmanager
 def _stop_on_signal(dm: Duramen, console: PlainConsole) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM lets current runs end or wait; the second exits at once."""
+    """On the first Ctrl-C or SIGTERM, stop after the current runs have ended or wait. On the second, exit at once."""
     ended, requested = threading.Event(), threading.Event()
 
     def request_stop() -> None:
-        console.print_line("Stopping: what is under way ends first. Again to leave at once; those runs go on later.")
-        while not ended.is_set():  # repeated: the worker may not have started yet
+        console.print_line("Stopping after the current runs. Press Ctrl-C again to stop at once; they continue later.")
+        while not ended.is_set():  # repeated, because the worker may not have started yet
             dm.stop_working()
             ended.wait(0.1)
 

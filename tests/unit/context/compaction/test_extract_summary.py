@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duramen.context.compaction.extract import Excerpt, summarise
-from duramen.context.compaction.sentences import is_manners, sentences
+from duramen.context.compaction.sentences import is_pleasantry, sentences
 
 KINDS = ["message", "tool.called", "tool.returned", "decision", "error", "resolution", "summary"]
 
@@ -233,7 +233,7 @@ def test_an_error_and_its_fix_are_shortened_together() -> None:
     ],
 )
 def test_polite_phrases_are_left_out(text: str) -> None:
-    assert is_manners(text)
+    assert is_pleasantry(text)
     assert summarise(excerpts(("user", text), ("assistant", text)), limit=100, counter=COUNTER) == ""
 
 
@@ -248,7 +248,7 @@ def test_polite_phrases_are_left_out(text: str) -> None:
     ],
 )
 def test_sentences_that_only_start_politely_are_kept(text: str) -> None:
-    assert not is_manners(text)
+    assert not is_pleasantry(text)
     assert text.rstrip(".") in summarise(excerpts(("user", text)), limit=100, counter=COUNTER)
 
 

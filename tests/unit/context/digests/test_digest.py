@@ -64,7 +64,7 @@ COUNTER = CharacterCounter()
 def digested(output: object, limit: int = 100) -> str:
     text = digest(output, limit=limit, counter=COUNTER, reference=REFERENCE)
     assert COUNTER.count(text) <= limit, text
-    assert text.endswith(f"\nwhole: {REFERENCE}")
+    assert text.endswith(f"\nfull: {REFERENCE}")
     return text
 
 
@@ -206,7 +206,7 @@ def test_counts_are_shown(line: str) -> None:
 
 def test_repeated_lines_with_numbers_are_not_shown_as_counts() -> None:
     lines = digested("\n".join(f"worker {n} wrote {n * 3} rows" for n in range(900))).splitlines()[1:]
-    assert lines == ["first: worker 0 wrote 0 rows", "last: worker 899 wrote 2697 rows", f"whole: {REFERENCE}"]
+    assert lines == ["first: worker 0 wrote 0 rows", "last: worker 899 wrote 2697 rows", f"full: {REFERENCE}"]
 
 
 def test_source_code_with_the_word_error_is_not_shown_as_errors() -> None:
@@ -276,7 +276,7 @@ def test_a_long_line_shows_its_start_and_end() -> None:
     text = digested(code + "window.theEnd=1}();")
     assert "1 line]" in text
     assert "first: /*! charts v2.1 */!function(e)" in text
-    assert "window.theEnd=1}();\nwhole: " in text
+    assert "window.theEnd=1}();\nfull: " in text
 
 
 # -- data
@@ -528,7 +528,7 @@ def test_a_tiny_limit_leaves_only_the_reference() -> None:
     least = minimum(REFERENCE, COUNTER)
     assert digest(PYTEST, limit=least, counter=COUNTER, reference=REFERENCE) == REFERENCE
     assert digest(PYTEST, limit=0, counter=COUNTER, reference=REFERENCE) == REFERENCE
-    assert digest(PYTEST, limit=least + 4, counter=COUNTER, reference=REFERENCE) == f"whole: {REFERENCE}"
+    assert digest(PYTEST, limit=least + 4, counter=COUNTER, reference=REFERENCE) == f"full: {REFERENCE}"
     for limit in range(least, 200):
         text = digest(PYTEST, limit=limit, counter=COUNTER, reference=REFERENCE)
         assert COUNTER.count(text) <= limit
@@ -536,8 +536,8 @@ def test_a_tiny_limit_leaves_only_the_reference() -> None:
 
 
 def test_a_short_output_is_shown_once() -> None:
-    assert digested("all is well").splitlines()[1:] == ["first: all is well", f"whole: {REFERENCE}"]
-    assert digested("one\ntwo\n").splitlines()[1:] == ["first: one", "last: two", f"whole: {REFERENCE}"]
+    assert digested("all is well").splitlines()[1:] == ["first: all is well", f"full: {REFERENCE}"]
+    assert digested("one\ntwo\n").splitlines()[1:] == ["first: one", "last: two", f"full: {REFERENCE}"]
 
 
 def test_the_limit_is_nearly_used_up() -> None:
@@ -663,7 +663,7 @@ def test_any_digest_is_within_its_limit(output: object, limit: int, counter: Cha
 
 
 FIXED_WORDS = """
-tool output characters character lines line whole exit status first last row rows columns column table CSV TSV
+tool output characters character lines line full exit status first last row rows columns column table CSV TSV
 diff file files changed commit commits log listing directories sections HTML title headings link links image images JSON
 data list of object objects with key keys text integer number null boolean true false empty the a value more"""
 

@@ -130,12 +130,12 @@ def _fields_without_goal(progress: Progress) -> tuple[tuple[str, ...], str | Non
         (lambda: Progress().aim("high"), "no goal yet"),
         (lambda: STARTED.finish().complete("one more"), "is finished"),
         (lambda: STARTED.finish().block("why"), "is finished"),
-        (lambda: STARTED.reopen("what"), "not finished cannot"),
+        (lambda: STARTED.reopen("what"), "cannot reopen"),
         (lambda: STARTED.complete(" "), "step is empty"),
         (lambda: STARTED.block(""), "blocker is empty"),
         (lambda: STARTED.aim(""), "goal is empty"),
-        (lambda: Progress("a", (), "b", None, "", True), "no blocker"),
-        (lambda: Progress("a", (), None, "b", "", True), "no next action"),
+        (lambda: Progress("a", (), "b", None, "", True), "or a blocker"),
+        (lambda: Progress("a", (), None, "b", "", True), "cannot have a next action"),
         (lambda: Progress(completed="abc"), "list"),  # type: ignore[arg-type]
         (lambda: Progress(completed=("a", "")), "step is empty"),
         (lambda: Progress(3), "text, not int"),  # type: ignore[arg-type]
@@ -280,10 +280,10 @@ def test_hand_edits_are_read_leniently() -> None:
         "## Links\n- https://example.org\n\nNot a step.\n\n- [ ] Ask for review",
     )
     assert notes == (
-        "line 1: before the first section: kept in the context",
-        "line 16: a step without a tick: kept in the context",
-        "line 18: not a step: kept in the context",
-        "line 20: a section that is not one of the five: kept in the context",
+        "line 1: text before the first section: moved to the context",
+        "line 16: unticked step: moved to the context",
+        "line 18: not a step: moved to the context",
+        "line 20: a section that is not one of the five: moved to the context",
     )
     assert parse(render(progress)) == (progress, ())
     assert parse("\ufeff" + EDITED.replace("\n", "\r\n")) == (progress, notes)
@@ -322,7 +322,7 @@ def test_steps_can_have_details_and_headings_between_them() -> None:
     steps = "\nFirst of all:\n\n- [x] a\n\t- tabbed\n### Phase 2\n- [x] b"
     progress, notes = parse(f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\nc\n")
     assert progress == Progress("Ship", ("a\n- tabbed", "b"), None, "c", "First of all:\n\n### Phase 2")
-    assert notes == ("line 5: not a step: kept in the context", "line 9: not a step: kept in the context")
+    assert notes == ("line 5: not a step: moved to the context", "line 9: not a step: moved to the context")
 
 
 def test_a_finished_goal_stays_finished_with_an_open_step() -> None:
@@ -360,7 +360,7 @@ def test_repeated_sections_are_merged() -> None:
         ("## Current Goal\nShip\n", 1, "no next action"),
         ("\n## Current Goal\nShip\n\n## Next Action\n\n", 5, "no next action"),
         ("## Goal\na\n## Completed Steps\n- [x] b\n## Next Action\nb\n", 5, "already completed"),
-        ("## Goal\na\n## Next Action\nb\n## Goal\nc\n", 5, "same as in line 1"),
+        ("## Goal\na\n## Next Action\nb\n## Goal\nc\n", 5, "differs from the one in line 1"),
         ("## Goal\na\n## Current Blocker\nwhy\n## Next Action\nDone\n", 3, "blocked"),
         ("## Goal\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> theirs\n## Next Action\nx\n", 2, "conflict"),
         ("Some other file\n\n# Title\n", 1, "no section"),
@@ -562,13 +562,13 @@ def test_a_failed_write_leaves_the_old_file_and_reports_the_reason(
 def test_unsuitable_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     attempts: list[tuple[Callable[[], object], str]] = [
-        (lambda: read_file(path), "there is no"),
-        (lambda: write_file(tmp_path / "nowhere" / "PROGRESS.md", ""), "there is no .*nowhere\n"),
+        (lambda: read_file(path), "does not exist"),
+        (lambda: write_file(tmp_path / "nowhere" / "PROGRESS.md", ""), "nowhere does not exist\n"),
         (lambda: read_file(tmp_path), "not a file"),
         (lambda: write_file(tmp_path, "x"), "not a file"),
         (lambda: create_file(tmp_path, "x"), "not a file"),
         (lambda: read_file("/dev/zero"), "not a file"),
-        (lambda: write_file(path, "x" * (MAX_BYTES + 1)), "bytes at most"),
+        (lambda: write_file(path, "x" * (MAX_BYTES + 1)), "at most 1,048,576 bytes"),
         (lambda: write_file(path, "\ud800"), "surrogate"),
     ]
     for attempt, match in attempts:
@@ -577,10 +577,10 @@ def test_unsuitable_files_are_rejected(tmp_path: Path) -> None:
         assert refusal.value.hint
     assert not path.exists()
     path.write_bytes(b"ok\nh\xe9\n")
-    with pytest.raises(InvalidInput, match="line 2: this is not UTF-8"):
+    with pytest.raises(InvalidInput, match="line 2: not UTF-8"):
         read_file(path)
     path.write_bytes(b"x" * (MAX_BYTES + 1))
-    with pytest.raises(InvalidInput, match="bytes at most"):
+    with pytest.raises(InvalidInput, match="at most 1,048,576 bytes"):
         read_file(path)
     path.write_bytes(b"x" * MAX_BYTES)
     assert len(read_file(path)) == MAX_BYTES

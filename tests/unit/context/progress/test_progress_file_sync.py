@@ -231,7 +231,7 @@ def test_an_edit_during_a_change_is_not_lost(open_one: Open, path: Path) -> None
         ("## Current Goal\na\n", "next action"),
         ("## Current Goal\ng\n<<<<<<< HEAD\n", "conflict"),
         (b"\xff\xfe", "UTF-8"),
-        ("x" * 1_100_000, "bytes at most"),
+        ("x" * 1_100_000, "at most 1,048,576 bytes"),
     ],
 )
 def test_an_invalid_file_is_rejected_and_left_unchanged(open_one: Open, path: Path, text: Any, words: str) -> None:
@@ -284,7 +284,7 @@ def test_a_version_restored_by_git_is_not_an_edit(path: Path) -> None:
         subprocess.run(["git", "-C", str(path.parent), "reset", "-q", "--hard", "HEAD~1"], check=True)
         synced = progress.sync()
         assert (synced.edited, synced.progress.completed) == (False, ("x",))
-        assert "git put an earlier text back" in synced.notes[0], "it is reported"
+        assert "git restored an earlier text" in synced.notes[0], "it is reported"
 
 
 def test_a_step_removed_between_two_sessions_is_detected(open_one: Open, path: Path) -> None:

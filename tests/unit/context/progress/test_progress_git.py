@@ -144,7 +144,7 @@ def test_commits_work_in_subfolders_worktrees_and_through_links(repository: Path
 def test_a_repository_is_created_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     path.write_text("1")
-    with pytest.raises(InvalidInput, match="no work tree of git") as refusal:
+    with pytest.raises(InvalidInput, match="not in a git work tree") as refusal:
         commit(path, "x")
     assert "git init" in refusal.value.hint
     assert not (tmp_path / ".git").exists()
@@ -194,7 +194,7 @@ def test_a_commit_waits_for_the_index_lock(path: Path, repository: Path, monkeyp
     monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
     with pytest.raises(DuramenError, match=r"index\.lock") as failure:
         commit(path, "x")
-    assert "another git process" in failure.value.hint
+    assert "the other git process" in failure.value.hint
     monkeypatch.setattr(git_commands, "PAUSES", (0.05,) * 100)
     release = threading.Timer(0.2, lock.unlink)
     release.start()

@@ -110,7 +110,7 @@ def test_agents_is_read_and_never_written(folder: Folder) -> None:
     Path(folder.root, "AGENTS.md").write_text("Be kind.")
     assert folder.read("AGENTS.md") == "Be kind."
     for act in (lambda: folder.write("AGENTS.md", ""), lambda: folder.remove("AGENTS.md")):
-        with pytest.raises(BoundaryRefused, match="never written"):
+        with pytest.raises(BoundaryRefused, match="never writes this file"):
             act()
     assert folder.read("AGENTS.md") == "Be kind."
 
@@ -322,7 +322,7 @@ def test_a_batch_leaves_alone_what_somebody_edited_meanwhile(folder: Folder, mon
 def test_names_that_some_systems_do_not_tell_apart(folder: Folder) -> None:
     folder.write("preference/Seat.md", "by hand")
     for path in ("preference/seat.md", "preference/\u017feat.md"):
-        with pytest.raises(BoundaryRefused, match="do not tell the two apart"):
+        with pytest.raises(BoundaryRefused, match="as the same name"):
             folder.write(path, "x")
     done = folder.write_all({"identity/a.md": "1", "identity/A.md": "2", "preference/Seat.md": "new"})
     assert set(done.changed) == {"identity/a.md", "preference/Seat.md"}
@@ -391,7 +391,7 @@ def test_a_link_on_the_way_is_refused_at_every_depth(at: str, folder: Folder, ou
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(outside)
     for act in (folder.read, folder.signature, folder.remove, lambda path: folder.write(path, "x")):
-        with pytest.raises(BoundaryRefused, match="in the way"):
+        with pytest.raises(BoundaryRefused, match="symbolic link, or not a folder"):
             act(FACT)
     assert folder.walk().files == {}
     assert at in [refusal.path for refusal in folder.walk().refused]

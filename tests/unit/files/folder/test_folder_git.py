@@ -91,7 +91,7 @@ def test_only_these_files_are_committed_and_the_work_of_others_stays_as_it_is(be
 def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
     with Folder(tmp_path / "memory", "acme") as folder:
         folder.write(FACT, "8:00")
-        with pytest.raises(InvalidInput, match="no work tree of git") as refused:
+        with pytest.raises(InvalidInput, match="not in a git work tree") as refused:
             commit(folder.root, [FACT], MESSAGE)
         assert refused.value.hint
         assert commit(folder.root, [FACT], MESSAGE, init=True)

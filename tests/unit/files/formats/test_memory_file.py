@@ -155,21 +155,21 @@ MALFORMED = {
     "---\nid: a: b\n---\n": (2, "mapping values"),
     "---\nid: [a\n---\n": (3, ""),
     "---\nid: a\n\tkind: b\n---\n": (3, ""),
-    "---\nid: [a, b]\n---\n": (2, "id is a text"),
+    "---\nid: [a, b]\n---\n": (2, "`id` must be text"),
     "---\nid: a\ntags: {a: b}\n---\n": (3, "tags"),
     "---\ntags: [[a]]\n---\n": (2, "tags"),
-    "---\nid: a\nobserved: yesterday\n---\n": (3, "observed is a time"),
+    "---\nid: a\nobserved: yesterday\n---\n": (3, "`observed` must be a time"),
     "---\njust text\n---\n": (2, "no fields"),
     "---\n- a\n---\n": (2, "no fields"),
     "---\na: &x [1]\nb: *x\n---\n": (2, "anchors"),
     "---\nid: a\nb: *x\n---\n": (3, "anchors"),
-    "---\nx: !!python/object/apply:os.system [ls]\n---\n": (2, "tags are not read"),
-    "---\nx: !!binary aGk=\n---\n": (2, "tags are not read"),
-    "---\n? [a]\n: b\n---\n": (2, "name is a text"),
+    "---\nx: !!python/object/apply:os.system [ls]\n---\n": (2, "tags are not allowed"),
+    "---\nx: !!binary aGk=\n---\n": (2, "tags are not allowed"),
+    "---\n? [a]\n: b\n---\n": (2, "name of a field must be text"),
     "---\na: 1\n...\nb: 2\n---\n": (4, ""),
     "---\nid: a\nx: " + "[" * 40 + "]" * 40 + "\n---\n": (3, "deep"),
     "---\nid: a\nx: a\x00b\n---\n": (3, "character"),
-    "---\nid: a\nx: " + "y" * 300_000 + "\n---\n": (1, "letters"),
+    "---\nid: a\nx: " + "y" * 300_000 + "\n---\n": (1, "characters"),
     "# T\n\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n": (3, "conflict"),
     "---\nid: a\n---\n# T\n\na\n>>>>>>> other\n": (7, "conflict"),
 }
@@ -185,7 +185,7 @@ def test_a_malformed_file_is_reported_with_its_line(text: str) -> None:
 
 
 def test_what_a_leaf_cannot_be() -> None:
-    with pytest.raises(InvalidInput, match="field of its own"):
+    with pytest.raises(InvalidInput, match="known field"):
         MemoryFile("x", extra={"kind": "fact"})
     with pytest.raises(InvalidInput, match="time zone"):
         MemoryFile("x", observed=dt.datetime(2026, 1, 1))

@@ -288,7 +288,7 @@ def test_bad_lines_are_reported_and_the_other_lines_are_read() -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="there is no"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         import_folder(format_named("claude"), tmp_path / "nothing")
     with pytest.raises(InvalidInput, match="claude, openclaw"):
         format_named("word")

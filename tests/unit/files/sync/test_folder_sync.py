@@ -285,7 +285,7 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
     path.parent.mkdir(exist_ok=True)
     path.write_text(copy)
     (left,) = files.sync().skipped
-    assert "not known here" in left.reason
+    assert "unknown or was forgotten" in left.reason
     assert contents(dm) == [kept.content]
     dm.memory.forget(kept.id)
     files.sync()

@@ -41,7 +41,7 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
             done = files.sync()
             (left,) = done.skipped
             assert (left.path, done.edits, done.removed) == (FACTS, (), ())
-            assert "12 of its files are missing at once" in left.reason
+            assert "12 of its files are missing, too many to be treated as deleted" in left.reason
             assert "--deletions" in left.reason
         assert len(list(dm.memory.list())) == 13
         dm.memory.remember("Somebody else goes on meanwhile")

@@ -169,7 +169,7 @@ def test_a_model_proposes_and_does_not_save(dm: duramen.Duramen) -> None:
     assert contents(dm, everyone=True) == []
     (proposal,) = dm.memory.proposals.list(subject="ada")
     dm.memory.proposals.dismiss(proposal.id)
-    assert "did not want" in session.use_memory_tool("remember", dict(given), subject="ada")
+    assert "dismissed" in session.use_memory_tool("remember", dict(given), subject="ada")
     assert "Remembered" in session.use_memory_tool("remember", {"content": "The gate is B7"}, subject="ada")
 
 
