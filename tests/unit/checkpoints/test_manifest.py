@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.delta_writer import CHUNK_LOG, SALT, DeltaWriter, encode, encode_delta, list_field, snapshot_bytes
+from programs.seeds import examples
 
 from duramen.checkpoints.delta import DeltaBase, diff_lists
 from duramen.checkpoints.manifest import BytesField, ListField, Manifest
@@ -65,7 +66,7 @@ steps = st.lists(
 
 
 @pytest.mark.promise("C3", "J11")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps)
 def test_every_state_is_read_back_unchanged(plan: list[tuple[str, Any, bytes, str]]) -> None:
     writer, lists = DeltaWriter(), dict[str, list[Any]]()

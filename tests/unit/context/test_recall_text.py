@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.memory_handles import contents, open_memory
+from programs.seeds import examples
 
 import duramen
 from duramen.context.tokens.counters import counter_for
@@ -161,7 +162,7 @@ WORDS = st.text(st.sampled_from("ab \n<>&\"'界😀"), min_size=1, max_size=300)
 
 
 @pytest.mark.promise("R1", "W3")
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(st.tuples(WORDS, st.sampled_from(["fact", "procedure"])), max_size=6),
     st.lists(WORDS, max_size=4),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples
 
 from duramen.context.compaction.extract import Excerpt, summarise
 from duramen.context.compaction.sentences import is_pleasantry, sentences
@@ -406,7 +407,7 @@ EXCERPTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     items=EXCERPTS,
     limit=st.integers(-1, 120),

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs.seeds import seeded
+from programs.seeds import examples, seeded
 
 from duramen.context.digests.digest import digest, minimum
 
@@ -646,7 +646,7 @@ OUTPUTS = st.one_of(
 
 
 @pytest.mark.promise("W5")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     output=OUTPUTS,
     limit=st.integers(0, 300),
@@ -668,7 +668,7 @@ diff file files changed commit commits log listing directories sections HTML tit
 data list of object objects with key keys text integer number null boolean true false empty the a value more"""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(output=st.one_of(st.text(), STRUCTURED_TEXT))
 def test_every_word_is_of_the_output_or_fixed(output: str) -> None:
     text = digest(output, limit=400, counter=COUNTER, reference=REFERENCE).removesuffix(REFERENCE)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples
 
 from duramen.context.progress import progress_file
 from duramen.context.progress.progress_file import MAX_BYTES, create_file, parse, read_file, render, write_file
@@ -217,7 +218,7 @@ def test_the_text_has_the_documented_layout() -> None:
 
 
 @pytest.mark.promise("H1")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(records)
 @example(Progress("## Current Goal", ("None", "[ ] x"), "None", "Finished", "## Next Action\n\\## Context\n# Context"))
 @example(Progress("```\n# a\n```\n# b", ("1. [x] a\n- [x] b",), "```", "~~~\n## Context\n~~~", "```\n# goal\n```"))
@@ -385,7 +386,7 @@ lines = st.one_of(
 
 
 @pytest.mark.promise("H1")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(lines, max_size=25), st.sampled_from(["\n", "\r\n"]))
 def test_no_word_of_a_hand_edit_is_lost(written: list[str], end: str) -> None:
     text = end.join(written)

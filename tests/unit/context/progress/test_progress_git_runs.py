@@ -6,16 +6,16 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from programs.child_processes import ChildProcess, ChildProcesses
 from programs.side_effects import Open
 
 import duramen
 from duramen.context.progress.progress_file import parse
 from duramen.errors import DuramenError
-from duramen.testing.crash import CRASH_VARIABLE
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 TOKEN = "ghp_" + "a" * 30
@@ -125,36 +125,23 @@ def test_a_change_is_journaled_even_if_git_rejects_the_commit(open_one: Open, pa
     assert parse(git(path, "show", "HEAD:PROGRESS.md")).progress.completed == ("one", "two")
 
 
-PROGRAM = """
-import sys
-import duramen
-from duramen.testing.crash import arm_from_environment
-address, path, step = sys.argv[1:]
-arm_from_environment()
-with duramen.open(address) as dm:
-    progress = dm.session("s").progress.keep_in(path, git=True)
-    print(len(progress.completed))                                  # each run reads the progress first
-    progress.begin("Ship it", next_action="work")
-    progress.complete(step, next_action="more work")                
-"""
-
-
-def run(address: str, path: Path, step: str, crash: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, address, str(path), step],
-        env=os.environ | {CRASH_VARIABLE: crash, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def run(
+    processes: ChildProcesses, address: str, path: Path, step: str, die: tuple[str, int] | None = None
+) -> ChildProcess:
+    """One run of the program, to its end."""
+    given: dict[str, Any] = {"address": address, "path": str(path), "step": step, "environment": dict(os.environ)}
+    child = processes.start("file_sync:complete_with_git", **given, die=die)
+    child.wait()
+    return child
 
 
 @pytest.mark.promise("H2")
-def test_the_first_run_initialises_and_later_runs_continue(path: Path, tmp_path: Path) -> None:
+def test_the_first_run_initialises_and_later_runs_continue(
+    path: Path, tmp_path: Path, processes: ChildProcesses
+) -> None:
     address = str(tmp_path / "agent.db")
     for number in range(3):
-        ran = run(address, path, f"step {number}")
-        assert (ran.returncode, ran.stdout.strip()) == (0, str(number)), ran.stderr
+        assert run(processes, address, path, f"step {number}").finish() == [str(number)]
     assert subjects(path) == ["Begin", "Begin: Ship it", *(f"Complete: step {number}" for number in range(3))]
     with duramen.open(address) as dm:
         assert dm.session("s").progress.completed == ("step 0", "step 1", "step 2")
@@ -163,12 +150,13 @@ def test_the_first_run_initialises_and_later_runs_continue(path: Path, tmp_path:
 
 @pytest.mark.promise("H2", "J4")
 @pytest.mark.parametrize("visit", [1, 2, 3, 4, 5])
-def test_a_run_continues_after_a_kill_of_the_first(path: Path, tmp_path: Path, visit: int) -> None:
+def test_a_run_continues_after_a_kill_of_the_first(
+    path: Path, tmp_path: Path, processes: ChildProcesses, visit: int
+) -> None:
     """The kill comes at 1: the file is recorded, 2 and 3: the goal, 4 and 5: the step (the change, then the file)."""
     address = str(tmp_path / "agent.db")
-    assert run(address, path, "step", crash=f"checkpoint.encoded:{visit}").returncode == -signal.SIGKILL
-    ran = run(address, path, "step")
-    assert ran.returncode == 0, ran.stderr
+    assert run(processes, address, path, "step", die=("checkpoint.encoded", visit)).wait() == -signal.SIGKILL
+    run(processes, address, path, "step").finish()
     assert parse(path.read_text()).progress.completed == ("step",)
     assert git(path, "status", "--porcelain") == ""
     commits = subjects(path)
