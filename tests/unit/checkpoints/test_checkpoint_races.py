@@ -96,13 +96,13 @@ def test_a_save_during_a_drop_survives(pair: Pair, once_at: OnceAt, point: str) 
 def test_pinning_keeps_concurrent_changes(pair: Pair, once_at: OnceAt, what: str) -> None:
     one, two = pair
 
-    def meanwhile() -> None:
+    def act_concurrently() -> None:
         if what == "save it again":
             drive(two.save("s", "main", fields_of(9), {"n": 9}, id="2"))
         else:
             drive(two.drop("s", "main", ["3"] if what == "drop" else ["2"], reason="test"))
 
-    once_at("append.encoded", meanwhile)
+    once_at("append.encoded", act_concurrently)
     assert drive(one.pin("s", "main", "2", True)) == (what != "drop it")
     loaded = drive(two.load("s", "main", id="2"))
     if what == "drop it":

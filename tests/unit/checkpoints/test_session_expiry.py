@@ -180,7 +180,7 @@ def test_nothing_expires_without_a_call(open_one: Open, clock: FakeClock) -> Non
     assert remaining(open_one()) == [0, 1, 2, 3, 4]
 
 
-def act_concurrently(what: str, dm: Duramen, saved: list[Checkpoint]) -> None:
+def make_change(what: str, dm: Duramen, saved: list[Checkpoint]) -> None:
     if what == "pinned":
         dm.session("s").pin(saved[0].id)
     elif what == "started":
@@ -198,12 +198,12 @@ def test_expire_respects_concurrent_changes(open_one: Open, clock: FakeClock, wh
     dm, other = open_one(), open_one()
     saved = save(dm, clock, 4)
 
-    def meanwhile(point: str) -> None:
+    def act_concurrently(point: str) -> None:
         if point == "checkpoints.dropping":
             listen(None)
-            act_concurrently(what, other, saved)
+            make_change(what, other, saved)
 
-    listen(meanwhile)
+    listen(act_concurrently)
     expired = dm.session("s").expire()
     expected = {"pinned": [0, 3], "started": [0, 1, 2, 3], "another": [0], "forked": [0, 3]}[what]
     assert remaining(open_one()) == expected

@@ -54,7 +54,7 @@ def test_a_conflicting_edit_is_imported_once(dm: duramen.Duramen, tmp_path: Path
     assert len(memory_files(root)) == 2
 
 
-def test_an_edited_old_version_of_a_file_is_merged(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_an_old_version_from_git_is_brought_up_to_date(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("the sun is up", subject="ada")
     sync(dm, root)

@@ -334,7 +334,7 @@ def test_unmatched_fixes_and_results_are_shown_on_their_own(dm: Duramen) -> None
         lambda s: s.fetch_tool("gemini"),
     ],
 )
-def test_invalid_arguments_are_rejected_with_guidance(act: Callable[[Any], Any]) -> None:
+def test_invalid_arguments_are_rejected_with_a_hint(act: Callable[[Any], Any]) -> None:
     with duramen.open("memory:") as dm, pytest.raises(InvalidInput) as refused:
         act(dm.session("s"))
     assert refused.value.hint
