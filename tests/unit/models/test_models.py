@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +32,7 @@ from programs.model_server import (
     says,
     vanishes,
 )
+from programs.sdks import PROTOCOLS, needs
 
 from duramen import models
 from duramen.errors import InvalidInput, ModelFailed
@@ -64,13 +64,14 @@ def local_model() -> Iterator[LocalModel]:
         yield local
 
 
-@pytest.fixture(params=["anthropic", "openai"])
+@pytest.fixture(params=PROTOCOLS)
 def real(request: pytest.FixtureRequest, local_model: LocalModel) -> Model:
     if request.param == "anthropic":
         return AnthropicModel(local_model.name, base_url=local_model.anthropic_url)
     return OpenAIModel(local_model.name, base_url=local_model.openai_url)
 
 
+@needs("anthropic", "openai")
 def test_a_real_model_answers_both_protocols_alike(local_model: LocalModel) -> None:
     one = AnthropicModel(local_model.name, base_url=local_model.anthropic_url)
     two = OpenAIModel(local_model.name, base_url=local_model.openai_url)
@@ -90,6 +91,7 @@ def test_a_prompt_that_is_too_long_for_a_real_model_says_so(real: Model) -> None
     assert "length of the prompt" in failed.value.hint
 
 
+@needs("anthropic", "openai")
 def test_models_are_found_by_name(local_model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     one = models.load_model(f" openai:{local_model.name}@{local_model.openai_url}\n")
     two = models.load_model(f"anthropic:{local_model.name}@{local_model.anthropic_url}")
@@ -153,7 +155,7 @@ def failure_of(model: Model) -> ModelFailed:
     return failed.value
 
 
-both = pytest.mark.parametrize("protocol", ["anthropic", "openai"])
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 @both
@@ -250,23 +252,30 @@ def test_a_passing_failure_is_tried_once_more(protocol: str, first: Answer, serv
 @pytest.mark.parametrize(
     ("protocol", "answer", "reason"),
     [
-        ("anthropic", claude({"type": "text", "text": "I"}, stop="refusal"), "refused"),
-        ("anthropic", claude(stop="refusal"), "refused"),
-        ("anthropic", claude(), "no text in the answer"),
-        ("anthropic", claude({"type": "text", "text": " \n"}), "no text in the answer"),
-        ("anthropic", claude({"type": "aside", "text": "Hm."}), "no text in the answer"),
-        ("anthropic", claude({"type": "tool_use", "id": "t", "name": "f", "input": {}}), "no text in the answer"),
-        ("anthropic", claude({"type": "thinking", "thinking": "…"}, stop="max_tokens"), "cut off before any text"),
-        ("anthropic", claude({"type": "text", "text": {"a": 1}}), "malformed answer: Expected `str | null`"),
-        ("openai", gpt(None, refusal="I cannot do that."), "refused"),
-        ("openai", gpt("half an ans", stop="content_filter"), "refused"),
-        ("openai", gpt(None), "no text in the answer"),
-        ("openai", gpt(" \n"), "no text in the answer"),
-        ("openai", gpt(None, tool_calls=[{"id": "t", "type": "function"}], stop="tool_calls"), "no text in the answer"),
-        ("openai", gpt("", stop="length"), "cut off before any text"),
-        ("openai", gpt(1) | {"choices": []}, "no text in the answer"),
-        ("openai", gpt(1) | {"choices": None}, "malformed answer: Expected `array`"),
-        ("openai", gpt(1), "malformed answer: Expected `str | null`"),
+        pytest.param(*case, marks=needs(case[0]))
+        for case in [
+            ("anthropic", claude({"type": "text", "text": "I"}, stop="refusal"), "refused"),
+            ("anthropic", claude(stop="refusal"), "refused"),
+            ("anthropic", claude(), "no text in the answer"),
+            ("anthropic", claude({"type": "text", "text": " \n"}), "no text in the answer"),
+            ("anthropic", claude({"type": "aside", "text": "Hm."}), "no text in the answer"),
+            ("anthropic", claude({"type": "tool_use", "id": "t", "name": "f", "input": {}}), "no text in the answer"),
+            ("anthropic", claude({"type": "thinking", "thinking": "…"}, stop="max_tokens"), "cut off before any text"),
+            ("anthropic", claude({"type": "text", "text": {"a": 1}}), "malformed answer: Expected `str | null`"),
+            ("openai", gpt(None, refusal="I cannot do that."), "refused"),
+            ("openai", gpt("half an ans", stop="content_filter"), "refused"),
+            ("openai", gpt(None), "no text in the answer"),
+            ("openai", gpt(" \n"), "no text in the answer"),
+            (
+                "openai",
+                gpt(None, tool_calls=[{"id": "t", "type": "function"}], stop="tool_calls"),
+                "no text in the answer",
+            ),
+            ("openai", gpt("", stop="length"), "cut off before any text"),
+            ("openai", gpt(1) | {"choices": []}, "no text in the answer"),
+            ("openai", gpt(1) | {"choices": None}, "malformed answer: Expected `array`"),
+            ("openai", gpt(1), "malformed answer: Expected `str | null`"),
+        ]
     ],
 )
 def test_an_answer_without_text_is_a_failed_model(protocol: str, answer: Any, reason: str, server: ModelServer) -> None:
@@ -330,7 +339,10 @@ def test_a_server_of_your_own_needs_no_key_and_takes_extras(protocol: str, serve
     assert "system" not in json.dumps(body)
 
 
+@needs("openai")
 def test_openai_itself_gets_the_newer_name_of_the_limit(server: ModelServer) -> None:
+    import openai
+
     server.answers = [says(200, good("openai", "Booked."))]
     # OpenAI's own address, but reached through a proxy that answers by itself.
     through = openai.DefaultHttpxClient(proxy=server.url)
@@ -362,6 +374,7 @@ def test_input_that_cannot_be_used(protocol: str, server: ModelServer) -> None:
     assert server.requests == []
 
 
+@needs("anthropic")
 def test_credentials_on_disk_that_cannot_be_used_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_PROFILE", "nobody")
     with pytest.raises(InvalidInput, match=r"no key for Anthropic's API: .*nobody"):

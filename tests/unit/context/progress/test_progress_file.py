@@ -163,7 +163,7 @@ def test_texts_are_normalised() -> None:
 # -- changes
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(before=records, after=records)
 def test_applying_changes_gives_the_other_record(before: Progress, after: Progress) -> None:
     difference = changes(before, after)
