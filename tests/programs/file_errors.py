@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,3 +34,12 @@ def failing_call(name: str, number: int, code: int) -> Iterator[list[int]]:
 
 
 DISK_FULL, IO_ERROR, READ_ONLY, DENIED = errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES
+
+
+def run_command(print_line: Callable[[str], None], name: str, number: int, code: int, arguments: list[str]) -> None:
+    """Run the command line with a failing call."""
+    from duramen.cli.app import main
+
+    sys.argv[1:] = arguments
+    with failing_call(name, number, code):
+        main()

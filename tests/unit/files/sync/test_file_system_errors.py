@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs.child_processes import ChildProcesses
 from programs.file_errors import CALLS, DENIED, DISK_FULL, IO_ERROR, READ_ONLY, failing_call
-from programs.paths import TESTS
 
 import duramen
 from duramen import Files
@@ -187,31 +185,21 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
         assert dm.verify().ok
 
 
-COMMAND = """
-import sys
-from programs.file_errors import failing_call
-from duramen.cli.app import main
-name, number, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-sys.argv[1:] = sys.argv[4:]
-with failing_call(name, number, code):
-    main()
-"""
-
-
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize(
     ("name", "code"), [("write", DISK_FULL), ("rename", READ_ONLY), ("fsync", IO_ERROR), ("scandir", DENIED)]
 )
-def test_the_command_line_reports_disk_errors_without_a_traceback(tmp_path: Path, name: str, code: int) -> None:
+def test_the_command_line_reports_disk_errors_without_a_traceback(
+    tmp_path: Path, processes: ChildProcesses, name: str, code: int
+) -> None:
     store, root = tmp_path / "a.db", tmp_path / "m"
     with duramen.open(store, embedder="none") as dm:
         changed_on_both_sides(dm, root).close()
-    arguments = [name, "1", str(code), "sync", str(root), "--store", str(store)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    command = [sys.executable, "-c", COMMAND, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert os.strerror(code) in done.stderr
+    arguments = ["sync", str(root), "--store", str(store)]
+    child = processes.start("file_errors:run_command", name=name, number=1, code=code, arguments=arguments)
+    status, errors = child.wait(), child.errors()
+    assert "Traceback" not in errors, errors
+    assert status == 2, errors
+    assert os.strerror(code) in errors
     with duramen.open(store, embedder="none") as dm:
         expect_complete(dm, root)
