@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 from programs.conversations import take_turn
-from programs.model_server import ModelServer, claude, says
+from programs.model_server import ModelServer, anthropic_body, responds
 
 import duramen
 
@@ -26,7 +26,7 @@ def test_the_sdk_sends_a_context_unchanged(memory_in: str) -> None:
             take_turn(session, number)
         session.say("user", [{"type": "text", "text": "half a character: \ud800"}, PICTURE])
         request: Any = session.context(budget=4_000).anthropic(memory_in=memory_in)
-        server.answers = [says(200, claude({"type": "text", "text": "Fine."}))]
+        server.answers = [responds(200, anthropic_body({"type": "text", "text": "Fine."}))]
         with anthropic.Anthropic(api_key="x", base_url=server.url, max_retries=0) as client:
             client.messages.create(model="m", max_tokens=5, **request)
         (_, _, body), *_ = server.requests

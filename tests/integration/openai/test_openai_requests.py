@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from programs.conversations import take_turn
-from programs.model_server import ModelServer, gpt, says
+from programs.model_server import ModelServer, openai_body, responds
 
 import duramen
 
@@ -26,7 +26,7 @@ def test_the_sdk_sends_a_context_unchanged(memory_in: str) -> None:
             take_turn(session, number)
         session.say("user", [{"type": "text", "text": "half a character: \ud800"}, PICTURE])
         request: Any = session.context(budget=4_000).openai(memory_in=memory_in)
-        server.answers = [says(200, gpt("Fine."))]
+        server.answers = [responds(200, openai_body("Fine."))]
         with openai.OpenAI(api_key="x", base_url=server.url, max_retries=0) as client:
             client.chat.completions.create(model="m", **request)
         (_, _, body), *_ = server.requests

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from programs.child_processes import ChildProcesses, until
-from programs.retrieval_corpus import Themes, fill, sentence
+from programs.retrieval_corpus import ThemeEmbedder, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
@@ -38,7 +38,7 @@ def dm(postgres_url: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 def open_with_candidates(address: str, **settings: Any) -> duramen.Duramen:
     """A handle that searches in the store if there are more than 20 memories."""
-    dm = duramen.open(address, **{"embedder": Themes(), **settings})
+    dm = duramen.open(address, **{"embedder": ThemeEmbedder(), **settings})
     retrieval_of(dm, 20)
     return dm
 
@@ -180,7 +180,7 @@ def test_a_memory_without_a_vector_is_found_by_its_words(dm: duramen.Duramen, se
     assert selections.all[-1] is not None
 
 
-class WaitingEmbedder(Themes):
+class WaitingEmbedder(ThemeEmbedder):
     """Returns the vector of a question after an event. `waited` records whether the event came in time."""
 
     def __init__(self, event: threading.Event) -> None:
@@ -452,7 +452,7 @@ def test_a_changed_end_of_validity_changes_the_search(
 @pytest.mark.promise("S6")
 def test_after_a_reindex_the_new_vectors_are_searched(dm: duramen.Duramen, postgres_url: str) -> None:
     sentences = fill(dm, 60)
-    with open_with_candidates(postgres_url, embedder=Themes("other", 300)) as moved:
+    with open_with_candidates(postgres_url, embedder=ThemeEmbedder("other", 300)) as moved:
         list(moved.memory.reindex())
         recording = RecordedSelections(moved, pytest.MonkeyPatch())
         assert contents(moved.memory.recall(sentences[9], limit=1)) == [sentences[9]]
@@ -582,7 +582,7 @@ def test_a_large_store_is_searched_with_a_vector_index(
     sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
     maintain_indexes(dm)
     assert indexes(postgres_url) == [("1", True)], "an invalid index was not replaced"
-    with open_with_candidates(postgres_url, embedder=Themes("other")) as moved:
+    with open_with_candidates(postgres_url, embedder=ThemeEmbedder("other")) as moved:
         list(moved.memory.reindex())
         assert indexes(postgres_url) == [("1", True), ("2", True)], "the new index did not exist before the switch"
         maintain_indexes(moved)
