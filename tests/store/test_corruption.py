@@ -234,7 +234,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sqlite_before(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    copy = tmp_path_factory.mktemp("sound") / "agent.db"
+    copy = tmp_path_factory.mktemp("intact") / "agent.db"
     shutil.copy(sqlite_template, copy)
     return read_sqlite(copy)
 
@@ -530,10 +530,10 @@ def test_a_field_of_the_wrong_type_is_damage(field: str) -> None:
         dm.session("s").append_all([Draft("note", n, "agent", 1) for n in (1, 2, 3)], key="k")
         store: Any = dm._core._journal.store
         records = store._spaces["default"].sessions["s"].records
-        sound = records[1]
+        intact = records[1]
         for wrong in (None, "text", b"bytes", 7, 1.5, 2**63 - 1):
-            if getattr(sound, field) != wrong:
-                records[1] = sound._replace(**{field: wrong})
+            if getattr(intact, field) != wrong:
+                records[1] = intact._replace(**{field: wrong})
                 with pytest.raises(JournalDamaged) as damaged:
                     list(dm.session("s").events())
                 assert damaged.value.position == 2

@@ -142,10 +142,12 @@ class TwoHandles(RuleBasedStateMachine):
             self.sessions[name] = entries_before + added
 
     def repeat(self, handle: int, name: str, first: Entry, options: Any) -> None:
-        whole = self.sessions[name][first.position - 1 : first.position - 1 + first.batch]
-        if len(whole) == first.batch and {entry.origin for entry in whole} == {first.origin}:  # no fork split the batch
+        stored_batch = self.sessions[name][first.position - 1 : first.position - 1 + first.batch]
+        if len(stored_batch) == first.batch and {entry.origin for entry in stored_batch} == {
+            first.origin
+        }:  # no fork split the batch
             drafts = [Draft("other", "not stored")] * first.batch
-            self.compare(whole, self.handles[handle].session(name).append_all(drafts, **options))
+            self.compare(stored_batch, self.handles[handle].session(name).append_all(drafts, **options))
 
     @rule(
         handle=handles,
@@ -161,8 +163,8 @@ class TwoHandles(RuleBasedStateMachine):
             for entry in entries_before
             if start <= entry.position <= (len(entries_before) if stop is None else stop)
         ]
-        found = self.handles[handle].session(name).events(start=start, stop=stop, backwards=backwards)
-        self.compare(wanted[::-1] if backwards else wanted, list(found))
+        events = self.handles[handle].session(name).events(start=start, stop=stop, backwards=backwards)
+        self.compare(wanted[::-1] if backwards else wanted, list(events))
 
     def compare(self, entries: list[Entry], events: list[Event]) -> None:
         assert len(entries) == len(events)

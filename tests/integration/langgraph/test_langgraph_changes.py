@@ -60,9 +60,9 @@ class Thread:
 
     def read(self) -> dict[str, Any]:
         with duramen.open(self._path) as dm:
-            found = DuramenSaver(dm).get_tuple(self._config)
-        assert found is not None
-        return found.checkpoint["channel_values"]
+            stored = DuramenSaver(dm).get_tuple(self._config)
+        assert stored is not None
+        return stored.checkpoint["channel_values"]
 
     def close(self) -> None:
         self._dm.close()
@@ -243,9 +243,9 @@ def test_a_message_that_changes_while_its_referents_are_read_is_detected(monkeyp
 
     def meanwhile(*items: Any) -> list[Any]:
         object.__setattr__(message, "__dict__", others)
-        found = real(*items)
+        referents = real(*items)
         object.__setattr__(message, "__dict__", fields)
-        return found
+        return referents
 
     known = as_snapshots(take_snapshots([message], [], repr_of))
     known = as_snapshots(take_snapshots([message], known, repr_of))
@@ -277,9 +277,8 @@ def test_every_random_change_is_detected(seed: int, watched: bool, monkeypatch: 
             messages.pop(choices.randrange(len(messages)))
         elif act == "grow":
             messages.append(HumanMessage(f"more {number}", id=f"m{number}"))
-        found = take_snapshots(messages, known, repr_of)
-        assert found == take_snapshots(messages, [], repr_of)
-        known = found
+        known = take_snapshots(messages, known, repr_of)
+        assert known == take_snapshots(messages, [], repr_of)
 
 
 def test_a_change_reverted_while_a_new_message_is_copied_is_harmless(thread: Thread, monkeypatch: Any) -> None:

@@ -51,9 +51,9 @@ def test_a_chat_of_fifty_turns_survives_a_kill(address: str, processes: ChildPro
     child.kill()
     assert processes.start("graphs:chat_until", address=address, thread="t", turns=50).finish()[-1] == "49"
     with duramen.open(address) as dm:
-        found = texts(chat_graph(DuramenSaver(dm)).get_state(thread_config("t")))
+        history = texts(chat_graph(DuramenSaver(dm)).get_state(thread_config("t")))
     assert lines >= 20
-    assert found == [text for turn in range(50) for text in (str(turn), f"you said {turn}")]
+    assert history == [text for turn in range(50) for text in (str(turn), f"you said {turn}")]
 
 
 def test_an_interrupted_graph_is_answered_after_reopening(address: str) -> None:
@@ -81,10 +81,10 @@ def test_async_graphs_work_on_sync_and_async_handles(any_address: str, async_han
         graph = chat_graph(DuramenSaver(dm))
         for turn in ("a", "b"):
             await graph.ainvoke(user_message(turn), thread_config("t"))
-        found = texts(await graph.aget_state(thread_config("t")))
+        history = texts(await graph.aget_state(thread_config("t")))
         assert len([snapshot async for snapshot in graph.aget_state_history(thread_config("t"))]) == 6
         await dm.close() if async_handle else dm.close()
-        return found
+        return history
 
     assert asyncio.run(main()) == ["a", "you said a", "b", "you said b"]
 
@@ -100,7 +100,7 @@ def test_a_nested_graph_is_stored(saver: DuramenSaver) -> None:
     for turn in ("a", "b"):
         graph.invoke(user_message(turn), thread_config("t"))
     assert texts(graph.get_state(thread_config("t"))) == ["a", "you said a", "inner 2", "b", "you said b", "inner 5"]
-    assert len({found.config["configurable"]["checkpoint_ns"] for found in saver.list(thread_config("t"))}) == 3
+    assert len({snapshot.config["configurable"]["checkpoint_ns"] for snapshot in saver.list(thread_config("t"))}) == 3
 
 
 def test_a_nested_graph_with_its_own_checkpoints_is_stored(saver: DuramenSaver) -> None:
@@ -108,8 +108,8 @@ def test_a_nested_graph_with_its_own_checkpoints_is_stored(saver: DuramenSaver) 
     for turn in ("a", "b"):
         graph.invoke(user_message(turn), thread_config("t"))
     inside = [
-        texts(found.checkpoint["channel_values"])
-        for found in saver.list(thread_config("t", checkpoint_ns="sub"), limit=1)
+        texts(snapshot.checkpoint["channel_values"])
+        for snapshot in saver.list(thread_config("t", checkpoint_ns="sub"), limit=1)
     ]
     assert inside == [["a", "you said a", "inner 2", "b", "you said b", "inner 5"]]
 
@@ -122,13 +122,17 @@ def test_a_run_from_an_earlier_checkpoint_creates_a_branch(saver: DuramenSaver) 
     for turn in ("a", "b", "c"):
         graph.invoke(user_message(turn), thread_config("t"))
     [after_a] = [
-        found for found in graph.get_state_history(thread_config("t")) if not found.next and len(texts(found)) == 2
+        snapshot
+        for snapshot in graph.get_state_history(thread_config("t"))
+        if not snapshot.next and len(texts(snapshot)) == 2
     ]
     graph.invoke(user_message("x"), after_a.config)
     assert texts(graph.get_state(thread_config("t"))) == ["a", "you said a", "x", "you said x"]
     graph.invoke(user_message("y"), thread_config("t"))
     assert texts(graph.get_state(thread_config("t")))[-2:] == ["y", "you said y"]
-    assert "you said c" in {texts(found)[-1] for found in graph.get_state_history(thread_config("t")) if not found.next}
+    assert "you said c" in {
+        texts(snapshot)[-1] for snapshot in graph.get_state_history(thread_config("t")) if not snapshot.next
+    }
 
 
 def test_a_node_can_run_again_from_an_earlier_checkpoint(saver: DuramenSaver) -> None:
@@ -167,7 +171,7 @@ def test_the_history_can_be_read_in_full_and_in_pages(saver: DuramenSaver) -> No
     for turn in ("a", "b"):
         graph.invoke(user_message(turn), thread_config("t"))
     every = list(graph.get_state_history(thread_config("t")))
-    assert [found.metadata["step"] for found in every] == [4, 3, 2, 1, 0, -1]
+    assert [snapshot.metadata["step"] for snapshot in every] == [4, 3, 2, 1, 0, -1]
     assert list(graph.get_state_history(thread_config("t"), limit=2)) == every[:2]
     assert list(graph.get_state_history(thread_config("t"), before=every[1].config)) == every[2:]
     assert list(graph.get_state_history(thread_config("t"), filter={"source": "input"})) == [every[2], every[5]]
@@ -182,7 +186,7 @@ def test_a_fork_of_the_session_is_an_independent_thread(dm: duramen.Duramen) -> 
     graph.invoke(user_message("c"), thread_config("u"))
     assert texts(graph.get_state(thread_config("t"))) == ["a", "you said a", "b", "you said b"]
     assert texts(graph.get_state(thread_config("u"))) == ["a", "you said a", "c", "you said c"]
-    threads = {found.config["configurable"]["thread_id"] for found in graph.get_state_history(thread_config("u"))}
+    threads = {snapshot.config["configurable"]["thread_id"] for snapshot in graph.get_state_history(thread_config("u"))}
     assert threads == {"u"}
 
 
@@ -229,9 +233,9 @@ class BothLoaded:
         self._barrier = threading.Barrier(2)
 
     def __call__(self, config: Any) -> Any:
-        found = self._get(config)
+        snapshot = self._get(config)
         self._barrier.wait(30)
-        return found
+        return snapshot
 
 
 @pytest.mark.parametrize("thread_exists", [False, True])
@@ -244,11 +248,11 @@ def test_the_second_of_two_concurrent_runs_of_a_thread_is_refused(
         patch.setattr(saver, "get_tuple", BothLoaded(saver))
         outcomes = _run_twice_at_once(graph, "t")
     assert sorted(type(one).__name__ for one in outcomes) == ["CheckpointConflict", "NoneType"]
-    found = texts(graph.get_state(thread_config("t")))
-    [winner] = [text for text in ("left", "right") if text in found]
-    assert found == [*before, winner, f"you said {winner}"]
+    history = texts(graph.get_state(thread_config("t")))
+    [winner] = [text for text in ("left", "right") if text in history]
+    assert history == [*before, winner, f"you said {winner}"]
     loser = "left" if winner == "right" else "right"
-    assert texts(graph.invoke(user_message(loser), thread_config("t"))) == [*found, loser, f"you said {loser}"]
+    assert texts(graph.invoke(user_message(loser), thread_config("t"))) == [*history, loser, f"you said {loser}"]
 
 
 def test_on_conflict_allow_accepts_both_runs_as_langgraph_does(
@@ -291,9 +295,9 @@ def test_a_message_changed_in_place_is_stored(address: str) -> None:
         for turn in ("a", "b", "c"):
             graph.invoke(user_message(turn), thread_config("t"))
     with duramen.open(address) as dm:
-        found = chat_graph(DuramenSaver(dm)).get_state(thread_config("t")).values["messages"]
-    assert [message.content for message in found] == ["a!!!", "b", "c"]
-    assert found[0].additional_kwargs == {"edited": True}
+        messages = chat_graph(DuramenSaver(dm)).get_state(thread_config("t")).values["messages"]
+    assert [message.content for message in messages] == ["a!!!", "b", "c"]
+    assert messages[0].additional_kwargs == {"edited": True}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,9 @@ def test_trimmed_and_edited_lists_are_restored(saver: DuramenSaver, update: Any,
     assert texts(graph.get_state(thread_config("t"))) == left
     graph.invoke(user_message("c"), thread_config("t"))
     assert texts(graph.get_state(thread_config("t"))) == [*left, "c", "you said c"]
-    every = [texts(found) for found in graph.get_state_history(thread_config("t")) if "messages" in found.values]
+    every = [
+        texts(snapshot) for snapshot in graph.get_state_history(thread_config("t")) if "messages" in snapshot.values
+    ]
     assert ["a", "you said a", "b", "you said b"] in every
 
 

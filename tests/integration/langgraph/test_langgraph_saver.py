@@ -51,8 +51,8 @@ class SyncMethods(BaseCheckpointSaver[int]):
         return await asyncio.to_thread(self._saver.get_tuple, config)
 
     async def alist(self, config: RunnableConfig | None, **given: Any) -> AsyncIterator[CheckpointTuple]:
-        for found in await asyncio.to_thread(lambda: list(self._saver.list(config, **given))):
-            yield found
+        for stored in await asyncio.to_thread(lambda: list(self._saver.list(config, **given))):
+            yield stored
 
     async def adelete_thread(self, thread_id: str) -> None:
         await asyncio.to_thread(self._saver.delete_thread, thread_id)
@@ -96,8 +96,8 @@ async def sync_methods_of_an_async_handle(address: str) -> AsyncGenerator[BaseCh
 def test_the_official_suite_passes(any_address: str, open_saver: Callable[[str], Any]) -> None:
     @checkpointer_test(name="DuramenSaver")
     async def saver() -> AsyncGenerator[BaseCheckpointSaver[int], None]:
-        async with open_saver(any_address) as found:
-            yield found
+        async with open_saver(any_address) as stored:
+            yield stored
 
     report = asyncio.run(validate(saver))
     assert set(report.results) == {capability.value for capability in ALL_CAPABILITIES}
@@ -164,15 +164,15 @@ WRITES = st.lists(
 CALLS = st.lists(st.tuples(WRITES, st.sampled_from(["t1", "t2"]), st.sampled_from(["", "~b", "~a"])), max_size=4)
 
 
-def comparable(found: CheckpointTuple) -> Any:
+def comparable(stored: CheckpointTuple) -> Any:
     """The content of a tuple in a form that can be compared."""
-    place = found.config["configurable"]
-    parent = found.parent_config and found.parent_config["configurable"]["checkpoint_id"]
+    place = stored.config["configurable"]
+    parent = stored.parent_config and stored.parent_config["configurable"]["checkpoint_id"]
     return (
         (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent),
-        found.checkpoint,
-        found.metadata,
-        [(task, channel, value) for task, channel, value in found.pending_writes or ()],
+        stored.checkpoint,
+        stored.metadata,
+        [(task, channel, value) for task, channel, value in stored.pending_writes or ()],
     )
 
 
@@ -199,9 +199,9 @@ def test_tuples_equal_those_of_langgraphs_in_memory_saver(states: Any, namespace
                 saver.config = saver.put(saver.config, saved, metadata, saved["channel_versions"])
                 for writes, task, path in calls:
                     saver.put_writes(saver.config, writes, task, path)
-        ours, theirs = ([comparable(found) for found in saver.list(thread_config("t"))] for saver in savers)
+        ours, theirs = ([comparable(stored) for stored in saver.list(thread_config("t"))] for saver in savers)
         assert ours == theirs
-        assert [comparable(savers[0].get_tuple(found.config)) for found in savers[0].list(thread_config("t"))] == ours
+        assert [comparable(savers[0].get_tuple(stored.config)) for stored in savers[0].list(thread_config("t"))] == ours
 
 
 class Edits:
@@ -269,7 +269,7 @@ def test_each_version_of_an_edited_list_is_restored(edits: Any) -> None:
             if reopen:  # as after a restart: nothing is cached, and the objects are new
                 saver = DuramenSaver(dm)
                 state.items = saver.get_tuple(thread_config("t")).checkpoint["channel_values"]["items"]
-        assert [found.checkpoint["channel_values"]["items"] for found in saver.list(thread_config("t"))] == expected[
+        assert [stored.checkpoint["channel_values"]["items"] for stored in saver.list(thread_config("t"))] == expected[
             ::-1
         ]
 
@@ -279,8 +279,8 @@ def test_an_input_after_an_older_checkpoint_is_stored_with_its_values(saver: Dur
     put(saver, older, {"messages": [HumanMessage("as it became")]})
     loaded = saver.get_tuple(older)
     put(saver, loaded.config, loaded.checkpoint["channel_values"], source="input")
-    [found] = saver.list(thread_config("t"), limit=1)
-    assert texts(found.checkpoint["channel_values"]) == ["as it was"]
+    [stored] = saver.list(thread_config("t"), limit=1)
+    assert texts(stored.checkpoint["channel_values"]) == ["as it was"]
 
 
 # -- beyond the suite
@@ -301,7 +301,7 @@ def test_a_sync_handle_does_not_block_the_event_loop(dm: duramen.Duramen, monkey
 
     async def main() -> None:
         await saver.aget_tuple(thread_config("t"))
-        assert [found async for found in saver.alist(thread_config("t", checkpoint_ns=""))] == []
+        assert [stored async for stored in saver.alist(thread_config("t", checkpoint_ns=""))] == []
 
     asyncio.run(main())
     assert len(threads) == 2
@@ -311,7 +311,7 @@ def test_a_sync_handle_does_not_block_the_event_loop(dm: duramen.Duramen, monkey
 def test_all_threads_and_all_namespaces_can_be_listed(saver: DuramenSaver) -> None:
     for thread, namespace in (("a", ""), ("b", ""), ("a", "sub:1")):
         put(saver, thread_config(thread, checkpoint_ns=namespace), {}, n=1)
-    places = [found.config["configurable"] for found in saver.list(None)]
+    places = [stored.config["configurable"] for stored in saver.list(None)]
     assert [(place["thread_id"], place["checkpoint_ns"]) for place in places] == [("a", "sub:1"), ("b", ""), ("a", "")]
     assert len(list(saver.list(thread_config("a")))) == 2
     assert len(list(saver.list(thread_config("a"), filter={"n": 2}))) == 0
@@ -349,9 +349,9 @@ def test_invalid_arguments_are_refused(dm: duramen.Duramen, saver: DuramenSaver)
 @pytest.mark.promise("G6")
 def test_credentials_in_a_configuration_are_not_stored_in_the_metadata(saver: DuramenSaver) -> None:
     chat_graph(saver).invoke(user_message("a"), thread_config("t", api_key="sk-abcdefghijklmnopqrstuvwx", user="ann"))
-    [found] = saver.list(thread_config("t"), limit=1)
-    assert found.metadata["user"] == "ann"
-    assert "abcdefghij" not in str(found.metadata)
+    [stored] = saver.list(thread_config("t"), limit=1)
+    assert stored.metadata["user"] == "ann"
+    assert "abcdefghij" not in str(stored.metadata)
 
 
 class RotatingCipher(CipherProtocol):

@@ -36,8 +36,8 @@ def store(timed: duramen.Duramen) -> DuramenStore:
     return DuramenStore(timed)
 
 
-def keys(found: list[Any]) -> list[str]:
-    return [item.key for item in found]
+def keys(items: list[Any]) -> list[str]:
+    return [item.key for item in items]
 
 
 # -- items
@@ -88,9 +88,9 @@ def test_a_batch_reads_before_it_writes_and_its_last_write_wins(store: DuramenSt
         GetOp(ALICE, "old"),
         ListNamespacesOp(),
     ]
-    put, new, again, found, deleted, old, spaces = store.batch(ops)
+    put, new, again, results, deleted, old, spaces = store.batch(ops)
     assert (put, new, again, deleted, spaces) == (None, None, None, None, [ALICE])
-    assert keys(found) == ["old"]
+    assert keys(results) == ["old"]
     assert old.value == {"n": 0}
     assert [(item.key, item.value) for item in store.search(ALICE)] == [("new", {"n": 2})]
 
@@ -140,7 +140,7 @@ PEOPLE = {
 
 @pytest.mark.promise("I2")
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "expected"),
     [
         ({"name": "Ann"}, ["ann"]),
         ({"name": {"$eq": "Ben"}}, ["ben"]),
@@ -161,10 +161,10 @@ PEOPLE = {
         ({}, ["ann", "ben", "cat"]),
     ],
 )
-def test_filters_compare_as_in_langgraphs_stores(store: DuramenStore, wanted: Any, found: list[str]) -> None:
+def test_filters_compare_as_in_langgraphs_stores(store: DuramenStore, wanted: Any, expected: list[str]) -> None:
     for key, value in PEOPLE.items():
         store.put(("people",), key, value)
-    assert sorted(keys(store.search(("people",), filter=wanted))) == found
+    assert sorted(keys(store.search(("people",), filter=wanted))) == expected
 
 
 def test_an_unknown_operator_is_refused(store: DuramenStore) -> None:
@@ -203,8 +203,8 @@ def test_results_equal_those_of_langgraphs_in_memory_store(
             for store in (ours, theirs):
                 store.put(space, key, {"n": number})
         every: list[Any] = [ours, theirs]
-        found = [store.search(prefix, filter=wanted, limit=100) for store in every]
-        facts = [sorted((item.namespace, item.key, item.value["n"]) for item in one) for one in found]
+        results = [store.search(prefix, filter=wanted, limit=100) for store in every]
+        facts = [sorted((item.namespace, item.key, item.value["n"]) for item in one) for one in results]
         assert facts[0] == facts[1]
         op = ListNamespacesOp(match_conditions=conditions, max_depth=depth)
         assert ours.batch([op]) == theirs.batch([op])
@@ -219,8 +219,8 @@ def test_a_query_ranks_by_the_share_of_its_words(store: DuramenStore, clock: Fak
     for key, text in texts.items():
         store.put(ALICE, key, {"text": text})
         clock.advance(1)
-    found = store.search(ALICE, query="green tea?")
-    assert [(item.key, item.score) for item in found] == [("tea", 1.0), ("late", 0.5), ("cup", 0.5), ("dog", 0.0)]
+    results = store.search(ALICE, query="green tea?")
+    assert [(item.key, item.score) for item in results] == [("tea", 1.0), ("late", 0.5), ("cup", 0.5), ("dog", 0.0)]
     assert keys(store.search(ALICE, query="green tea", limit=1, offset=1)) == ["late"]
 
 
@@ -290,12 +290,12 @@ def test_an_item_expires_after_its_ttl_and_reading_renews_it(timed: duramen.Dura
 def test_refresh_on_read_can_be_disabled(timed: duramen.Duramen, clock: FakeClock) -> None:
     store = DuramenStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
     store.put(ALICE, "k", {})
-    store.put(ALICE, "kept", {})
+    store.put(ALICE, "refreshed", {})
     clock.advance(6 * 60)
     assert store.get(ALICE, "k") is not None
-    assert store.get(ALICE, "kept", refresh_ttl=True) is not None
+    assert store.get(ALICE, "refreshed", refresh_ttl=True) is not None
     clock.advance(6 * 60)
-    assert keys(store.search(ALICE)) == ["kept"]
+    assert keys(store.search(ALICE)) == ["refreshed"]
 
 
 def test_a_sweep_removes_expired_items(timed: duramen.Duramen, clock: FakeClock) -> None:

@@ -73,7 +73,7 @@ def _add_rows(connection: Connection, table: str, columns: list[str], workspace:
 def _with_numbered_parameters(query: str) -> str:
     """A query with its parameters as $1, $2, …"""
     names: dict[str, int] = {}
-    query = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", query)
+    query = re.sub(r"%\((\w+)\)s", lambda match: f"${names.setdefault(match[1], len(names) + 1)}", query)
     numbers = iter(range(len(names) + 1, 99))
     query = re.sub("%s", lambda _: f"${next(numbers)}", query)
     return query.replace("CONDITIONS", "true")

@@ -78,8 +78,8 @@ def selections(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> Recorded
     return RecordedSelections(dm, monkeypatch)
 
 
-def contents(found: Any) -> list[str]:
-    return [hit.memory.content for hit in found.hits]
+def contents(recalled: Any) -> list[str]:
+    return [hit.memory.content for hit in recalled.hits]
 
 
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
@@ -87,8 +87,8 @@ def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any
     retrieval_of(dm, exact)
     service: Any = dm.memory._core._service
     audiences = options.pop("audiences", (b"",))
-    found = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
-    return {hit.memory.content: hit.score for hit in found.hits}
+    recalled = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
+    return {hit.memory.content: hit.score for hit in recalled.hits}
 
 
 def sql(address: str, query: str) -> list[Any]:
@@ -165,8 +165,8 @@ def test_a_common_word_does_not_make_every_memory_a_candidate(
     monkeypatch.setattr(retrieval, "_SCAN_LIMIT", 40)
     sentences = fill(dm, 300)
     common, rare = sentences[7].split()[0], sentences[7].split()[-1]
-    found = dm.memory.recall(f"{common} {rare}")
-    assert contents(found)[0] == sentences[7]
+    recalled = dm.memory.recall(f"{common} {rare}")
+    assert contents(recalled)[0] == sentences[7]
     assert len(selections.numbers) < 250
     assert contents(dm.memory.recall(common))
 
@@ -175,8 +175,8 @@ def test_a_memory_without_a_vector_is_found_by_its_words(dm: duramen.Duramen, se
     fill(dm, 60)
     dm.memory._core._service.index_worker.stop()
     dm.memory.remember("the heron stands in the reeds")
-    found = dm.memory.recall("where is the heron?", limit=1)
-    assert (contents(found), found.waiting) == (["the heron stands in the reeds"], 1)
+    recalled = dm.memory.recall("where is the heron?", limit=1)
+    assert (contents(recalled), recalled.waiting) == (["the heron stands in the reeds"], 1)
     assert selections.all[-1] is not None
 
 
@@ -204,8 +204,8 @@ def test_an_audience_is_sampled_while_the_question_is_embedded(
         retriever: Any = retrieval_of(other, 20)._retriever
         sample_corpus, corpus_samples = retriever.sample_corpus, list[Any]()
 
-        async def recording(*asked: Any) -> Any:
-            corpus_samples.append(await sample_corpus(*asked))
+        async def recording(*arguments: Any) -> Any:
+            corpus_samples.append(await sample_corpus(*arguments))
             sampled.set()
             return corpus_samples[-1]
 
@@ -230,10 +230,10 @@ def test_words_and_vectors_are_searched_at_the_same_time(
             words.set()
             other.memory.recall(sentences[2])
             words.clear()
-        retrieve, waited, asked = retriever.retrieve, list[bool](), list[Any]()
+        retrieve, waited, queries = retriever.retrieve, list[bool](), list[Any]()
 
         async def recording(workspace: str, wanted: Any) -> Any:
-            asked.append(wanted)
+            queries.append(wanted)
             (words if wanted.code is None else vectors).set()
             if wanted.code is None:
                 waited.append(vectors.wait(20))
@@ -242,8 +242,8 @@ def test_words_and_vectors_are_searched_at_the_same_time(
         monkeypatch.setattr(retriever, "retrieve", recording)
         assert contents(other.memory.recall(sentences[3], limit=1)) == [sentences[3]]
         assert waited == [True]
-        assert [one.code is None for one in asked] == [True, False], "a search was repeated"
-        assert {one.unindexed_limit for one in asked} == {0}, "all memories have a vector"
+        assert [one.code is None for one in queries] == [True, False], "a search was repeated"
+        assert {one.unindexed_limit for one in queries} == {0}, "all memories have a vector"
 
 
 @pytest.mark.promise("B2")
@@ -322,10 +322,10 @@ def test_the_sample_estimates_the_share_that_passes_filters(
     stats, question = corpus_stats(dm), Question.parse("heron", day_of(clock.now()))
     for kinds, others in ((None, drawn - future), (frozenset(["episode"]), episodes)):
         for now, left in ((clock.now(), 0), (begins, future), (ends, 0)):
-            asked = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
+            search = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
             counted = others + (left if kinds is None else 0)
             expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
-            assert stats.filtered_share(asked) == expected
+            assert stats.filtered_share(search) == expected
     assert stats.episodes_per_session == 10
     assert stats.episode_share() == episodes / drawn
 
@@ -406,11 +406,11 @@ def test_a_memory_forgotten_during_a_search_is_not_returned(
         one = dm.memory.recall(sentences[5]).hits[0].memory
         do = getattr(retriever, place)
 
-        async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
-            found = await do(*asked)
+        async def between(*arguments: Any, do: Any = do, id: str = one.id) -> Any:
+            result = await do(*arguments)
             with suppress(UnknownMemory):  # words and vectors are searched separately, so it may be forgotten already
                 await dm.memory._core.forget(id)
-            return found
+            return result
 
         monkeypatch.setattr(retriever, place, between)
         hits = contents(dm.memory.recall(one.content))
@@ -468,8 +468,8 @@ def test_sealed_memories_are_found_and_leave_no_plain_words(postgres_url: str) -
         sentences = fill(dm, 60, seed=1)
     with open_with_candidates(postgres_url, key=b"k" * 32) as dm:
         sealed = fill(dm, 60, seed=2)
-        found = set(contents(dm.memory.recall(sealed[0], limit=200)))
-        assert found == {*sentences, *sealed}
+        recalled = set(contents(dm.memory.recall(sealed[0], limit=200)))
+        assert recalled == {*sentences, *sealed}
         assert dm.verify().ok
     rows = sql(postgres_url, "SELECT terms, code, metadata, length, draw FROM duramen.searchable WHERE hidden")
     assert len(rows) == 60
@@ -526,7 +526,7 @@ def test_verify_reports_damaged_search_rows(dm: duramen.Duramen, postgres_url: s
     fill(dm, 60)
     assert dm.verify().ok
     sql(postgres_url, damage)
-    assert any(problem in found for found in map(str, dm.verify().problems))
+    assert any(problem in line for line in map(str, dm.verify().problems))
 
 
 # -- the vector index
@@ -551,12 +551,12 @@ def maintain_indexes(dm: duramen.Duramen) -> None:
 
 
 def indexes(address: str) -> list[Any]:
-    found = sql(
+    rows = sql(
         address,
         "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
         " WHERE c.relname LIKE 'near%' ORDER BY 1",
     )
-    return [(name.rsplit("_", 1)[1], valid) for name, valid in found]
+    return [(name.rsplit("_", 1)[1], valid) for name, valid in rows]
 
 
 @pytest.mark.promise("B2")
