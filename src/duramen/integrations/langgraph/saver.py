@@ -72,6 +72,14 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     def _removal(self) -> ThreadRemoval:
         return ThreadRemoval(self._threads, self._checkpoints, self._saved_lists, self._serializer)
 
+    def get_next_version(self, current: int | str | None, channel: None) -> Any:
+        """The version that follows `current`: a whole number. A thread that was copied from another saver continues with
+        its text versions, because LangGraph compares the versions of a thread with each other."""
+        if isinstance(current, str):
+            number, _, rest = current.partition(".")
+            return f"{int(number) + 1:0{len(number)}}.{rest}" if rest else f"{int(number) + 1:0{len(number)}}"
+        return 1 if current is None else current + 1
+
     # -- writing
 
     def put(
