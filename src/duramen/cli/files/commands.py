@@ -62,10 +62,14 @@ def import_(
     subject: Annotated[
         str | None, typer.Option(metavar="PERSON", help="The person that the memories are about.")
     ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Save preferences and identity at once, without proposals.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Import memory files of Claude Code, OpenClaw or Basic Memory, or JSON Lines. Writes to the store.
 
+    Preferences and identity become proposals. See `duramen proposals`.
     Importing the same files again changes nothing. The exit code is 1 if
     notes were skipped. Each one is listed with its line and the reason.
     """
@@ -73,5 +77,5 @@ def import_(
     from .sync import import_files
 
     with open_writable(store, workspace) as dm:
-        if not import_files(dm, path, format, subject, json):
+        if not import_files(dm, path, format, subject, trusted, json):
             raise typer.Exit(1)

@@ -115,16 +115,18 @@ def skipped_fields(skipped: Sequence[SkippedFile]) -> list[dict[str, Any]]:
     return [{"path": one.path, "line": one.line, "reason": one.reason} for one in skipped]
 
 
-def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
+def import_files(dm: Duramen, path: str, format: str, subject: str | None, trusted: bool, as_json: bool) -> bool:
     """Import and print what was done. Returns False if notes were skipped."""
     with shown() as show:
-        done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), progress=show)
+        done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), trusted=trusted, progress=show)
     if as_json:
         use_utf8_stdout()
-        print_json({"added": list(done.added), "known": done.known, "skipped": skipped_fields(done.skipped)})
+        fields = {"added": list(done.added), "proposed": list(done.proposed), "known": done.known}
+        print_json({**fields, "skipped": skipped_fields(done.skipped)})
     else:
         PlainConsole().print_line(
-            f"{len(done.added):,} remembered, {done.known:,} already known, {len(done.skipped):,} skipped."
+            f"{len(done.added):,} remembered, {len(done.proposed):,} proposed, {done.known:,} already known, "
+            f"{len(done.skipped):,} skipped."
         )
         print_skipped(done.skipped)
     return not done.skipped
