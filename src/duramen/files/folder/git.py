@@ -106,7 +106,7 @@ class Git:
         if answer.code and "not a git repository" not in answer.said:
             raise self._failure("examine", self._folder, answer)
         if answer.code and init:
-            self._do("create a repository in", self._folder, "init", "--quiet")
+            self._do("create a repository in", self._folder, "init", "--quiet", "--shared=0600")
             return
         raise InvalidInput(
             f"{self._folder} is not in a git work tree", hint="create a repository with `git init`, or turn commits off"

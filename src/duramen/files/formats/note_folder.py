@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ...errors import BoundaryRefused, FileError, FileMalformed, InvalidInput
+from ...private_files import make_folders
 from ..folder.safe_open import content_of, encoded, step_into
 from ..folder.temp_file import temp_file_for
 from .note import Format, Imported, Note, is_safe
@@ -38,22 +39,20 @@ def export_folder(
     for path in texts:
         if not is_safe(path):
             raise BoundaryRefused(path, "on some systems it is not inside the folder", hint="rename the note")
-    os.makedirs(root, exist_ok=True)
-    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    changed = []
     try:
-        changed = []
-        for number, (path, text) in enumerate(texts.items(), 1):
-            changed += [path] if _written(handle, path, text) else []
-            if shown is not None:
-                shown(number, len(texts))
-        return tuple(changed)
+        make_folders(root)
+        with _opened(os.open(root, _FOLDER)) as folder_fd:
+            for number, (path, text) in enumerate(texts.items(), 1):
+                changed += [path] if _written(folder_fd, path, text) else []
+                if shown is not None:
+                    shown(number, len(texts))
     except OSError as error:
         raise FileError(
             f"cannot write to {os.fspath(root)}: {error.strerror}",
             hint="check the permissions of the folder and the free disk space",
         ) from error
-    finally:
-        os.close(handle)
+    return tuple(changed)
 
 
 class _Reading:
