@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...api._sync.duramen import Duramen
 from ...errors import InvalidInput
+from ...files.folder.git import GitMode
 from ...files.sync.folder_reader import ProgressCallback
 from ...files.sync.report import FileEdit, FilesSynced, SkippedFile
 from ..actor import cli_actor
@@ -38,7 +39,7 @@ def shown() -> Iterator[ProgressCallback]:
         yield show
 
 
-def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: bool) -> bool:
+def sync_once(dm: Duramen, folder: str, git: GitMode, deletions: bool, as_json: bool) -> bool:
     """Sync and print what was done. Returns False if files were skipped."""
     with dm.files(folder, git=git) as files:
         with shown() as show:
@@ -47,7 +48,7 @@ def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: boo
     return not done.skipped
 
 
-def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
+def watch_folder(dm: Duramen, folder: str, git: GitMode, timeout: float | None, as_json: bool) -> None:
     """Sync whenever files or memories change, and print each time what was done."""
     with dm.files(folder, git=git) as files:
         if not as_json:

@@ -12,6 +12,7 @@ from ...memory.knowledge.proposals import PERSONA, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder
+from ..folder.git import GitMode
 from ..folder.walk import Walked
 from .folder_reader import FolderReader, ProgressCallback
 from .folder_writer import FolderWriter
@@ -34,7 +35,7 @@ def _quietly(what: str, done: int, total: int) -> None:
 class FolderSync:
     """Syncs the files of a workspace in one folder."""
 
-    def __init__(self, journal: Journal, service: MemoryService, root: str, commits: bool) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, root: str, commits: GitMode) -> None:
         self._journal = journal
         self._service = service
         self._commits = commits
@@ -84,7 +85,7 @@ class FolderSync:
             if manifest.commits:
                 await run_blocking(lambda: self._manifest_file.save(manifest))
                 reach("files.uncommitted")
-            made = await commit(self.folder.root, manifest, skipped)
+            made = await commit(self.folder.root, manifest, skipped, self._commits == "trusted")
         await run_blocking(lambda: self._manifest_file.save(manifest))
         return FilesSynced(written, removed, edits, tuple(reader.conflicts), tuple(skipped), tuple(made))
 

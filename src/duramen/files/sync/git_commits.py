@@ -67,14 +67,14 @@ def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actor
     return "\n".join([f"{kind}: {name} {edit.what} (human)", "", *about, "Actor: human"])
 
 
-async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile]) -> list[str]:
+async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile], trusted: bool) -> list[str]:
     """Make the planned commits in order. Returns their ids. A failure stops them and is added to `skipped`; the files
     stay, and the next sync tries again."""
     made: list[str] = []
     while manifest.commits:
         due = manifest.commits[0]
         try:
-            done = await run_blocking(partial(git.commit, root, due.paths, due.message, init=True))
+            done = await run_blocking(partial(git.commit, root, due.paths, due.message, init=True, trusted=trusted))
         except (DuramenError, OSError) as error:
             skipped.append(SkippedFile(due.paths[0], f"it was not committed, the next sync tries again: {error}"))
             break

@@ -155,12 +155,12 @@ def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
 def test_a_hook_that_refuses_is_heard_and_leaves_no_trace(path: Path, repository: Path) -> None:
     hook(repository, "pre-commit", "echo 'lint: line 3 is too long'; exit 1")
     with pytest.raises(DuramenError, match="lint: line 3 is too long") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert path.read_text() == render(STARTED)
     assert git(repository, "status", "--porcelain") == "?? PROGRESS.md", "the index is as it was"
     hook(repository, "pre-commit", "exit 0")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
 
 
 def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
@@ -170,7 +170,7 @@ def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
     hook(repository, "post-commit", f"sleep 60 & echo $! > {left}")
     monkeypatch.setattr(git_commands, "TIMEOUT", 20.0)
     try:
-        assert commit(path, "x")
+        assert commit(path, "x", trusted=True)
     finally:
         os.kill(int(left.read_text()), 9)
 
@@ -179,7 +179,7 @@ def test_a_hook_that_hangs_is_ended(path: Path, repository: Path, monkeypatch: p
     hook(repository, "pre-commit", "sleep 60")
     monkeypatch.setattr(git_commands, "TIMEOUT", 0.3)
     with pytest.raises(DuramenError, match=r"longer than 0\.3 s") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert not (repository / ".git" / "index.lock").exists()
     assert git(repository, "status", "--porcelain") == "?? PROGRESS.md"
@@ -206,10 +206,10 @@ def test_signing_is_respected(path: Path, repository: Path) -> None:
     git(repository, "config", "commit.gpgsign", "true")
     git(repository, "config", "gpg.program", str(program))
     with pytest.raises(DuramenError, match="failed to sign") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert "commit.gpgsign" in failure.value.hint
     program.write_text("#!/bin/sh\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho SIGNED\n")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
     assert "SIGNED" in git(repository, "cat-file", "commit", "HEAD")
 
 

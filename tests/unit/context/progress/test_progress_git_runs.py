@@ -109,7 +109,7 @@ def test_credentials_stay_out_of_the_file_and_its_history(open_one: Open, path: 
 
 
 def test_what_git_refuses_is_journaled_all_the_same(open_one: Open, path: Path) -> None:
-    kept = open_one().session("s").progress.keep_in(path, git=True)
+    kept = open_one().session("s").progress.keep_in(path, git="trusted")
     kept.begin("Ship it", next_action="write it")
     hook = path.parent / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")

@@ -504,7 +504,7 @@ def git(files: Files, *command: str) -> str:
 
 @pytest.mark.promise("F8")
 def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: Path) -> None:
-    with dm.files(tmp_path / "m", git=True) as files:
+    with dm.files(tmp_path / "m", git="trusted") as files:
         subprocess.run(["git", "init", "-q", files.root], check=True)
         (tmp_path / "m/README.md").write_text("dirty and not ours\n")
         hook = tmp_path / "m/.git/hooks/pre-commit"
