@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from hashlib import blake2b
 
 from ...crash_points import reach
@@ -16,7 +17,8 @@ from ..folder.git import GitMode
 from ..folder.walk import Walked
 from .folder_reader import FolderReader, ProgressCallback
 from .folder_writer import FolderWriter
-from .git_commits import commit, planned
+from .git_commits import commit, planned, without
+from .intent_file import IntentFile
 from .journal_edit import HUMAN
 from .known_memories import KnownMemories
 from .manifest_file import ManifestFile, sync_lock
@@ -41,6 +43,7 @@ class FolderSync:
         self._commits = commits
         self.folder = Folder(root, journal.workspace)
         self._manifest_file = ManifestFile(self.folder.root, journal.workspace)
+        self._intent_file = IntentFile(self.folder.root)
         self._swept = False
 
     async def sync(self, shown: ProgressCallback | None = None, deletions: bool = False) -> FilesSynced:
@@ -54,23 +57,28 @@ class FolderSync:
             return await self._sync(shown or _quietly, deletions)
 
     async def _sync(self, shown: ProgressCallback, deletions: bool) -> FilesSynced:
-        if not self._swept:
+        manifest = await run_blocking(self._manifest_file.load)
+        unfinished = await run_blocking(self._intent_file.load)
+        if unfinished or not self._swept:
             await run_blocking(self.folder.sweep)
             self._swept = True
-        manifest = await run_blocking(self._manifest_file.load)
         walked = await run_blocking(self.folder.walk)
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
-        reader = FolderReader(self._journal, self._service, self.folder, shown)
+        reader = FolderReader(self._journal, self._service, self.folder, unfinished, shown)
         await reader.take_in(walked, manifest, wiped, deletions)
         reach("files.read_in")
-        writer = FolderWriter(self._journal, self._service, self.folder, {one.path for one in reader.skipped}, shown)
-        await writer.write(manifest, walked, reader.numbers, reader.scopes, wiped)
+        intend = partial(self._intent_file.save, unfinished)
+        held = {one.path for one in reader.skipped}
+        writer = FolderWriter(self._journal, self._service, self.folder, held, intend, shown)
+        days, scopes = set(unfinished.days), reader.scopes | ({True, False} if unfinished else set())
+        await writer.write(manifest, walked, reader.numbers, days, scopes, wiped)
         persona = await self._persona(manifest, walked, writer.skipped)
         volatile = await self._runtime()
         reach("files.written")
         edits = (*reader.edits, *persona[1])
         written, removed = (*writer.written, *persona[0], *volatile), (*reader.removed, *writer.removed)
         skipped = list(dict.fromkeys([*reader.skipped, *writer.skipped]))
+        manifest.commits = without(manifest.commits, {*removed, *reader.missing})
         made: list[str] = []
         if self._commits:
             changes = (*edits, *reader.conflicts)
@@ -87,6 +95,8 @@ class FolderSync:
                 reach("files.uncommitted")
             made = await commit(self.folder.root, manifest, skipped, self._commits == "trusted")
         await run_blocking(lambda: self._manifest_file.save(manifest))
+        reach("files.saved")
+        await run_blocking(self._intent_file.remove)
         return FilesSynced(written, removed, edits, tuple(reader.conflicts), tuple(skipped), tuple(made))
 
     async def _runtime(self) -> list[str]:

@@ -7,7 +7,7 @@ the next sync makes them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 from ...errors import DuramenError
@@ -65,6 +65,12 @@ def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actor
     about = [f"Event: {edit.event}"] if edit.event else []
     about += [f"Memory: {edit.memory}"] if edit.memory else []
     return "\n".join([f"{kind}: {name} {edit.what} (human)", "", *about, "Actor: human"])
+
+
+def without(commits: Sequence[Commit], paths: Set[str]) -> list[Commit]:
+    """Planned commits without files that were removed since. Their names may be of an erased person."""
+    left = (Commit([path for path in one.paths if path not in paths], one.message) for one in commits)
+    return [one for one in left if one.paths]
 
 
 async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile], trusted: bool) -> list[str]:

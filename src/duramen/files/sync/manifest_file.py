@@ -15,6 +15,7 @@ import msgspec
 from filelock import lock_descriptor
 
 from ...errors import FileError, InvalidInput
+from ...private_files import FILE_MODE, FOLDER_MODE
 from ...runtime import pause
 from ..folder.names import folder_name
 from .sync_manifest import FORMAT_VERSION, ManifestState, SyncManifest
@@ -39,11 +40,11 @@ async def sync_lock(root: str) -> AsyncGenerator[None, None]:
     excluded.
     """
     folder = os.path.join(root, FOLDER)
-    with _trouble(folder, "use"):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+    with trouble(folder, "use"):
+        os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
         if os.path.islink(folder):
             raise FileError(f"{folder} is a symbolic link", hint="replace it by a real folder")
-        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         while not _try_lock(lock):
             await pause(_LOCK_POLL)
@@ -79,7 +80,7 @@ class ManifestFile:
             return manifest
         manifest, self._base = SyncManifest(self._workspace), ""
         try:
-            state = _decode(_content(self._path))
+            state = _decode(read_private(self._path))
         except (OSError, msgspec.DecodeError, ValueError):
             _expect_own(self._root, self._workspace)
             return manifest
@@ -95,7 +96,7 @@ class ManifestFile:
 
     def _lines(self, base: str) -> Iterator[ManifestState]:
         with suppress(OSError, msgspec.DecodeError, ValueError):
-            for line in _content(self._changes).split(b"\n")[:-1]:
+            for line in read_private(self._changes).split(b"\n")[:-1]:
                 state = _decode(line)
                 if state.base != base or state.form != FORMAT_VERSION:
                     return
@@ -107,27 +108,20 @@ class ManifestFile:
             self._save_whole(manifest)
         elif manifest.size:
             line = _encode(manifest.changes(self._base)) + b"\n"
-            with _trouble(self._changes, "write"):
-                self._write(self._changes, os.O_APPEND, line)
+            with trouble(self._changes, "write"):
+                write_private(self._changes, os.O_APPEND, line)
         manifest.mark_saved()
         self._manifest, self._seen = manifest, self._signature()
 
     def _save_whole(self, manifest: SyncManifest) -> None:
         base = secrets.token_hex(8)
         new = f"{self._path}.new"  # the sync lock guarantees one writer
-        with _trouble(new, "write"):
-            self._write(new, os.O_TRUNC, _encode(manifest.whole(base)))
+        with trouble(new, "write"):
+            write_private(new, os.O_TRUNC, _encode(manifest.whole(base)))
             os.replace(new, self._path)
             with suppress(FileNotFoundError):  # it belongs to the old manifest; if it stays, `load` ignores it
                 os.unlink(self._changes)
         self._base = base
-
-    def _write(self, path: str, how: int, data: bytes) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(handle)
 
     def _is_long(self) -> bool:
         try:
@@ -162,7 +156,8 @@ def _another(root: str, workspace: str) -> InvalidInput:
 
 
 @contextmanager
-def _trouble(path: str, what: str) -> Iterator[None]:
+def trouble(path: str, what: str) -> Iterator[None]:
+    """Translate an `OSError` to a `FileError` with a hint."""
     try:
         yield
     except OSError as error:
@@ -171,10 +166,20 @@ def _trouble(path: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def _content(path: str) -> bytes:
+def read_private(path: str) -> bytes:
+    """The bytes of a file of the sync. A link is not followed."""
     with open(path, "rb", opener=_careful) as file:
         return file.read()
 
 
 def _careful(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def write_private(path: str, how: int, data: bytes) -> None:
+    """Write a file of the sync durably. `how` is O_TRUNC or O_APPEND."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, FILE_MODE)
+    with open(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
