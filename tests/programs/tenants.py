@@ -11,7 +11,7 @@ import duramen
 from duramen.memory.index import segment_writer
 
 from .child_processes import until
-from .memory_handles import come_to_rest, open_memory
+from .memory_handles import finish_indexing, open_memory
 
 OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
 """The second one needs quoting."""
@@ -56,7 +56,7 @@ def write_all_tables(dm: duramen.Duramen) -> RecordingOutlet:
     dm.memory.recall("sun", subject="ada")
     usual, segment_writer.MIN_CHANGES = segment_writer.MIN_CHANGES, 1
     try:
-        come_to_rest(dm)
+        finish_indexing(dm)
     finally:
         segment_writer.MIN_CHANGES = usual
     session.fork("branch", at=1).append("note", f"in the branch of {dm.workspace}")

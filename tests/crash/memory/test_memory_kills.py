@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from programs.child_processes import ChildProcesses, Gate
-from programs.memory_handles import DIMS, contents, note_it, open_memory, take_notes, vectors_of
+from programs.memory_handles import DIMS, contents, open_memory, save_note, take_notes, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
@@ -56,7 +56,7 @@ def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(
                 for event in dm.session(row.session).events(types="step.done")
             ]
             known = list(dm.memory.list(everyone=True))
-            assert len(known) == 2 * sum(step.startswith("note_it") for step in done) + sum(
+            assert len(known) == 2 * sum(step.startswith("save_note") for step in done) + sum(
                 step.startswith("@remember") for step in done
             )
             assert all(one.times == 1 for one in known)
@@ -92,7 +92,7 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
                 work()
             except wrong:
                 continue
-        return note_it("after it")
+        return save_note("after it")
 
     with open_memory(any_address, embedder="none") as dm:
         assert dm.run(tries) == "after it"
@@ -110,11 +110,11 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     for visit in (1, 3, 6):
         before = _said(address)
-        child = processes.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
+        child = processes.start("memory_handles:remember_facts", crash=(point, visit), address=address, count=12)
         assert child.wait() == -signal.SIGKILL, child.errors()
         more = _said(address) - before
         assert len(child.lines()) <= more <= len(child.lines()) + (point == "append.committed")
-    processes.start("memory_handles:remember_all", address=address, count=12).finish()
+    processes.start("memory_handles:remember_facts", address=address, count=12).finish()
     with open_memory(address) as dm:
         assert sorted({one.content for one in dm.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
         assert dm.verify().ok
@@ -134,7 +134,7 @@ def _said(address: str) -> int:
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
 def test_vectors_follow_whatever_was_killed(address: str, processes: ChildProcesses, point: str) -> None:
-    child = processes.start("memory_handles:remember_all", crash=(point, 2), address=address, count=80, index=True)
+    child = processes.start("memory_handles:remember_facts", crash=(point, 2), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         known = list(dm.memory.list(everyone=True))
@@ -164,7 +164,7 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, processes: 
         ids = [dm.memory.remember(f"planted {number}").id for number in range(4)]
         dm.memory.remember("planted 1")
         dm.memory.catch_up()
-    child = processes.start("memory_handles:forget_all", crash=(point, 2), address=address, ids=ids)
+    child = processes.start("memory_handles:forget_each", crash=(point, 2), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.errors()
     assert child.lines() == ids[:1]
     gone = 2 if point == "append.committed" else 1
@@ -190,7 +190,7 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(
         gate = Gate(tmp_path / "gate")
         made = dm.memory.remember("planted")
         given = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
-        children = [processes.start("memory_handles:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
+        children = [processes.start("memory_handles:remember_repeatedly", session=f"s{n}", **given) for n in range(2)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
@@ -219,7 +219,7 @@ def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: Chil
         ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
         dm.memory.catch_up()
         given = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
-        child = processes.start("memory_handles:recall_again", **given)
+        child = processes.start("memory_handles:recall_after_gates", **given)
         assert len(json.loads(child.wait_for_lines(1)[0])) == 4
         dm.memory.forget(ids[0])
         gates[0].open()

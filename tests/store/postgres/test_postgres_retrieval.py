@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from programs.child_processes import ChildProcesses, until
-from programs.retrieval_corpus import Themes, fill, sentence
+from programs.retrieval_corpus import ThemeEmbedder, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
@@ -38,7 +38,7 @@ def dm(postgres_url: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 def opened(address: str, **settings: Any) -> duramen.Duramen:
     """A handle that asks for candidates wherever there are some memories."""
-    made = duramen.open(address, **{"embedder": Themes(), **settings})
+    made = duramen.open(address, **{"embedder": ThemeEmbedder(), **settings})
     source(made, 20)
     return made
 
@@ -173,7 +173,7 @@ def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watch
     assert watched.selections[-1] is not None
 
 
-class Patient(Themes):
+class Patient(ThemeEmbedder):
     """Gives the vector of a question when something has happened, or too late."""
 
     def __init__(self, happened: threading.Event) -> None:
@@ -433,7 +433,7 @@ def test_an_end_that_moves_moves_in_the_search_too(dm: duramen.Duramen, clock: F
 @pytest.mark.promise("S6")
 def test_a_store_that_moved_is_searched_by_its_new_codes(dm: duramen.Duramen, postgres_url: str) -> None:
     said = fill(dm, 60)
-    with opened(postgres_url, embedder=Themes("other", 300)) as moved:
+    with opened(postgres_url, embedder=ThemeEmbedder("other", 300)) as moved:
         list(moved.memory.reindex())
         watching = Watched(moved, pytest.MonkeyPatch())
         assert told(moved.memory.recall(said[9], limit=1)) == [said[9]]
@@ -562,7 +562,7 @@ def test_what_is_large_is_searched_by_an_index(dm: duramen.Duramen, postgres_url
     sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
     maintain_indexes(dm)
     assert indexes(postgres_url) == [("1", True)], "one that was not completed is made again"
-    with opened(postgres_url, embedder=Themes("other")) as moved:
+    with opened(postgres_url, embedder=ThemeEmbedder("other")) as moved:
         list(moved.memory.reindex())
         assert indexes(postgres_url) == [("1", True), ("2", True)], "it is made before it is searched"
         maintain_indexes(moved)

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.retrieval_corpus import Themes, fill, sentence
+from programs.retrieval_corpus import ThemeEmbedder, fill, sentence
 from programs.tenants import OURS, THEIRS
 from psycopg import errors as pg
 
@@ -29,7 +29,7 @@ Roles = dict[str, str]
 
 def opened(address: str, workspace: str) -> duramen.Duramen:
     """A handle that asks the store for candidates."""
-    made = duramen.open(address, workspace=workspace, embedder=Themes())
+    made = duramen.open(address, workspace=workspace, embedder=ThemeEmbedder())
     found: Any = made.memory._core._service.search._sources[0]
     assert isinstance(found, Retrieval)
     found.exact_limit = 20

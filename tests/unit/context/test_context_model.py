@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from programs.conversations import Recorder, Words, take_turn
-from programs.model_server import ModelServer, error, gpt, hangs, says, vanishes
+from programs.model_server import ModelServer, disconnects, error, hangs, openai_body, responds
 from programs.side_effects import Open
 
 import duramen
@@ -256,12 +256,12 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("server_does", ["errs", "limits", "hangs", "vanishes", "refuses", "babbles"])
 def test_a_server_that_fails_is_done_without(dm: Duramen, server_does: str) -> None:
     answers = {
-        "errs": says(500, error("out of memory")),
-        "limits": says(429, error("slow down"), retry_after="60"),
+        "errs": responds(500, error("out of memory")),
+        "limits": responds(429, error("slow down"), retry_after="60"),
         "hangs": hangs,
-        "vanishes": vanishes,
-        "refuses": says(200, gpt(None, refusal="No.")),
-        "babbles": says(200, gpt("zzz qqq " * 40)),
+        "vanishes": disconnects,
+        "refuses": responds(200, openai_body(None, refusal="No.")),
+        "babbles": responds(200, openai_body("zzz qqq " * 40)),
     }
     session = dm.session("s")
     talk(session)

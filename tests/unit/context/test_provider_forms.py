@@ -7,11 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from programs.conversations import Characters, take_turn
-from programs.model_server import ModelServer, claude, gpt, says
 from programs.provider_requests import check_anthropic, check_openai
 
 import duramen
@@ -258,31 +255,6 @@ def test_every_block_can_be_sent_in_every_place(session: Session, block: dict[st
         session.say(place, [block])
     session.say("user", "What is this?")
     check(session.context())
-
-
-# -- the real SDKs, over real HTTP
-
-
-@pytest.mark.promise("R8")
-@pytest.mark.parametrize("memory_in", MEMORY_IN)
-def test_the_sdks_send_it(memory_in: str, session: Session) -> None:
-    session.say("system", "You are a travel agent.")
-    for number in range(12):
-        take_turn(session, number)
-    session.say("user", [{"type": "text", "text": "half a character: \ud800"}, THEIRS])
-    context = session.context(budget=4_000)
-    with ModelServer() as server:
-        server.answers = [says(200, claude({"type": "text", "text": "Fine."}))]
-        theirs: Any = anthropic.Anthropic(api_key="x", base_url=server.url, max_retries=0)
-        theirs.messages.create(model="m", max_tokens=5, **context.anthropic(memory_in=memory_in))
-        server.answers = [says(200, gpt("Fine."))]
-        ours: Any = openai.OpenAI(api_key="x", base_url=server.url, max_retries=0)
-        ours.chat.completions.create(model="m", **context.openai(memory_in=memory_in))
-        theirs.close()
-        ours.close()
-        sent = [body for _, _, body in server.requests]
-    assert sent[0]["messages"] == context.anthropic(memory_in=memory_in)["messages"]
-    assert sent[1]["messages"] == context.openai(memory_in=memory_in)["messages"]
 
 
 # -- the budget holds for what is sent

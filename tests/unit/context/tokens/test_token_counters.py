@@ -6,10 +6,7 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path, PurePosixPath
-from socketserver import TCPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +17,6 @@ from duramen.context.tokens.counters import (
     ProviderCounter,
     TiktokenCounter,
     TokenizersCounter,
-    anthropic_counter,
     count_value,
     counter_for,
 )
@@ -231,68 +227,6 @@ def test_threads_share_a_counter() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-class Api(TCPServer):
-    """Answers as Anthropic's count call does, with the number of characters."""
-
-    status = 200
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), ApiHandler)
-        self.bodies: list[dict[str, Any]] = []
-
-
-class ApiHandler(BaseHTTPRequestHandler):
-    server: Api
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.bodies.append({"path": self.path} | body)
-        answer = json.dumps({"input_tokens": len(body["messages"][0]["content"])}).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    with Api() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_anthropic_is_asked_for_a_message_of_the_user(api: Api) -> None:
-    from anthropic import Anthropic
-
-    with Anthropic(api_key="none", base_url=f"http://127.0.0.1:{api.server_address[1]}") as client:
-        counter = anthropic_counter(client, "some-model")
-        assert counter.name == "anthropic:some-model"
-        assert [counter.count(text) for text in ("harbour", "a\ud800", "  \n")] == [7, 2, count("  \n")]
-        asked = [(body["model"], body["messages"]) for body in api.bodies]
-        assert asked == [("some-model", [{"role": "user", "content": text}]) for text in ("harbour", "a\ufffd")]
-        assert {body["path"] for body in api.bodies} == {"/v1/messages/count_tokens"}
-        api.status = 500
-        assert counter.count("village") == count("village")
-        assert len(api.bodies) == 3  # no retries: there is the estimate
-        assert counter.failures == 1
-
-
-def test_a_client_that_cannot_count_in_place_is_refused() -> None:
-    from anthropic import AsyncAnthropic
-
-    for client in (AsyncAnthropic(api_key="none"), SimpleNamespace()):
-        with pytest.raises(InvalidInput, match="count_tokens") as refused:
-            anthropic_counter(client, "some-model")
-        assert "anthropic.Anthropic()" in refused.value.hint
 
 
 def test_a_counter_is_found_by_what_somebody_gives(tiny_encoding: str, tokenizer_file: Path) -> None:
