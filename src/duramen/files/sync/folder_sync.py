@@ -18,12 +18,13 @@ from ..folder.walk import Walked
 from .folder_reader import FolderReader, ProgressCallback
 from .folder_writer import FolderWriter
 from .git_commits import commit, planned, without
-from .intent_file import IntentFile
+from .intent_file import load_intents, remove_intents, save_intents
 from .journal_edit import HUMAN
 from .known_memories import KnownMemories
-from .manifest_file import ManifestFile, sync_lock
+from .manifest_file import ManifestFile
 from .report import FileEdit, FilesSynced, SkippedFile
 from .runtime_files import runtime_files
+from .state_folder import StateFolder, sync_lock
 from .sync_manifest import SyncManifest
 
 _PERSONA_FILE = "SOUL.md"
@@ -43,7 +44,6 @@ class FolderSync:
         self._commits = commits
         self.folder = Folder(root, journal.workspace)
         self._manifest_file = ManifestFile(self.folder.root, journal.workspace)
-        self._intent_file = IntentFile(self.folder.root)
         self._swept = False
 
     async def sync(self, shown: ProgressCallback | None = None, deletions: bool = False) -> FilesSynced:
@@ -53,12 +53,12 @@ class FolderSync:
         folder; others wait. Raises `FileError` if the folder was removed or replaced.
         """
         await run_blocking(self.folder.expect_there)
-        async with sync_lock(self.folder.root):
-            return await self._sync(shown or _quietly, deletions)
+        async with sync_lock(self.folder) as state:
+            return await self._sync(state, shown or _quietly, deletions)
 
-    async def _sync(self, shown: ProgressCallback, deletions: bool) -> FilesSynced:
-        manifest = await run_blocking(self._manifest_file.load)
-        unfinished = await run_blocking(self._intent_file.load)
+    async def _sync(self, state: StateFolder, shown: ProgressCallback, deletions: bool) -> FilesSynced:
+        manifest = await run_blocking(lambda: self._manifest_file.load(state))
+        unfinished = await run_blocking(lambda: load_intents(state))
         if unfinished or not self._swept:
             await run_blocking(self.folder.sweep)
             self._swept = True
@@ -67,7 +67,7 @@ class FolderSync:
         reader = FolderReader(self._journal, self._service, self.folder, unfinished, shown)
         await reader.take_in(walked, manifest, wiped, deletions)
         reach("files.read_in")
-        intend = partial(self._intent_file.save, unfinished)
+        intend = partial(save_intents, state, unfinished)
         held = {one.path for one in reader.skipped}
         writer = FolderWriter(self._journal, self._service, self.folder, held, intend, shown)
         days, scopes = set(unfinished.days), reader.scopes | ({True, False} if unfinished else set())
@@ -91,12 +91,12 @@ class FolderSync:
                 KnownMemories(self._journal, self._service),
             )
             if manifest.commits:
-                await run_blocking(lambda: self._manifest_file.save(manifest))
+                await run_blocking(lambda: self._manifest_file.save(state, manifest))
                 reach("files.uncommitted")
             made = await commit(self.folder.root, manifest, skipped, self._commits == "trusted")
-        await run_blocking(lambda: self._manifest_file.save(manifest))
+        await run_blocking(lambda: self._manifest_file.save(state, manifest))
         reach("files.saved")
-        await run_blocking(self._intent_file.remove)
+        await run_blocking(lambda: remove_intents(state))
         return FilesSynced(written, removed, edits, tuple(reader.conflicts), tuple(skipped), tuple(made))
 
     async def _runtime(self) -> list[str]:
