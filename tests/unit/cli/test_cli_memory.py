@@ -144,6 +144,8 @@ def test_files_of_others_are_imported_and_exported(home: Path) -> None:
     done = run("import", DATA / "claude", "--format", "claude", "--subject", "ines", "--json", cwd=home)
     assert done.code == 0
     assert (done.lines[0]["skipped"], len(done.lines[0]["proposed"])) == ([], 2)
+    proposed = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home)
+    assert "duramen proposals list" in proposed.err
     trusted = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", "--trusted", cwd=home).out
     assert "2 remembered, 0 proposed" in trusted
     assert (

@@ -129,6 +129,8 @@ def import_files(dm: Duramen, path: str, format: str, subject: str | None, trust
             f"{len(done.added):,} remembered, {len(done.proposed):,} proposed, {done.known:,} already known, "
             f"{len(done.skipped):,} skipped."
         )
+        if done.proposed:
+            PlainConsole(stderr=True).print_line("Decide on what is proposed with `duramen proposals list`.")
         print_skipped(done.skipped)
     return not done.skipped
 

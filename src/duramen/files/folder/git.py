@@ -159,7 +159,8 @@ class Git:
 
     def _configure(self, settings: Mapping[str, str]) -> None:
         """Add settings that override those of all files. The environment takes names that contain "="."""
-        first = int(self._environment.get("GIT_CONFIG_COUNT") or 0)
+        count = self._environment.get("GIT_CONFIG_COUNT", "")
+        first = int(count) if count.isdecimal() else 0
         for number, (name, value) in enumerate(settings.items(), first):
             self._environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         self._environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
