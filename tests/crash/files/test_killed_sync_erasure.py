@@ -42,7 +42,7 @@ def places_of(secret: str, root: Path) -> list[str]:
 
 def killed(processes: ChildProcesses, tmp_path: Path, crash: tuple[str, int], git: bool = False) -> None:
     address, root = str(tmp_path / "agent.db"), str(tmp_path / "m")
-    assert processes.start("killed_sync:sync", address=address, root=root, git=git, crash=crash).wait() in (0, -9)
+    assert processes.start("file_sync:sync_files", address=address, root=root, git=git, crash=crash).wait() in (0, -9)
 
 
 def erase_and_sync(tmp_path: Path) -> None:
