@@ -19,3 +19,8 @@ def choose_seed() -> None:
 def seeded(*name: int | str) -> random.Random:
     """A generator whose choices depend only on `name` and the seed of the test run."""
     return random.Random(f"{os.environ.get(VARIABLE, '0')}/{name}")
+
+
+def examples(count: int) -> int:
+    """How many examples a property test tries: a quarter of `count` in `make test`."""
+    return count if VARIABLE in os.environ else max(count // 4, 20)

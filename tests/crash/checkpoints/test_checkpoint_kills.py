@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain
+from programs.checkpoint_writers import as_loaded, checkpoints_of, fields_of, list_checkpoints
 from programs.child_processes import ChildProcesses
 from programs.cutting_proxy import CuttingProxy
 from programs.seeds import seeded
@@ -28,7 +28,7 @@ def check_checkpoint(cp: Checkpoints, number: int, **which: Any) -> None:
     """Check that a checkpoint, by default the newest, has this number and its data."""
     loaded = drive(cp.load("s", "main", **which))
     assert loaded is not None
-    assert (loaded.id, loaded.skipped, loaded.fields) == (f"c{number}", (), plain(fields_of(number)))
+    assert (loaded.id, loaded.skipped, loaded.fields) == (f"c{number}", (), as_loaded(fields_of(number)))
 
 
 def check_survivors(address: str, acknowledged: int, most: int) -> int:
@@ -38,7 +38,7 @@ def check_survivors(address: str, acknowledged: int, most: int) -> int:
         newest = drive(cp.load("s", "main"))
         reached = -1 if newest is None else int(newest.note["n"])
         assert acknowledged <= reached <= most
-        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == list(range(reached, -1, -1))
+        assert [saved.note["n"] for saved in list_checkpoints(cp, "s", "main")] == list(range(reached, -1, -1))
         for number in range(max(0, reached - 12), reached + 1):
             check_checkpoint(cp, number, id=f"c{number}")
         assert dm.verify().ok
@@ -86,7 +86,7 @@ def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, processes: Ch
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)
         left = [number for number in range(9) if point != "append.committed" or f"c{number}" not in ids]
-        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == left[::-1]
+        assert [saved.note["n"] for saved in list_checkpoints(cp, "s", "main")] == left[::-1]
         for number in left:
             check_checkpoint(cp, number, id=f"c{number}")
         assert dm.verify().ok
@@ -106,7 +106,7 @@ def test_a_lost_commit_answer_loses_no_state(postgres_url: str) -> None:
         proxy.cut_after(b"COMMIT")
         assert drive(cp.drop("s", "main", ["c0", "c5"], reason="test")) == 2
         assert proxy.cuts == 5
-        assert [saved.id for saved in listed(cp, "s", "main")] == ["c7", "c6", "c4", "c3", "c2", "c1"]
+        assert [saved.id for saved in list_checkpoints(cp, "s", "main")] == ["c7", "c6", "c4", "c3", "c2", "c1"]
         for number in (1, 2, 3, 4, 6, 7):
             check_checkpoint(cp, number, id=f"c{number}")
         assert dm.verify().ok

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from programs.child_processes import ChildProcesses, Gate
-from programs.conversations import SMALL, Recorder, digest_of, take_turn
+from programs.conversations import SMALL_WINDOW, RecordingModel, digest_of, take_turn
 
 import duramen
 from duramen import Context, Draft, Session, Window
@@ -36,9 +36,9 @@ class Undisturbed(NamedTuple):
 
 @cache
 def undisturbed_conversation() -> Undisturbed:
-    model = Recorder()
+    model = RecordingModel()
     compacting = []
-    with duramen.open("memory:", window=Window(**SMALL, model=model)) as dm:
+    with duramen.open("memory:", window=Window(**SMALL_WINDOW, model=model)) as dm:
         session = dm.session("s")
         for number in range(TURNS):
             take_turn(session, number)
@@ -85,7 +85,7 @@ class KilledConversation:
 
     def check(self, newest: int = 2) -> None:
         """Check that this process builds the same contexts as the others."""
-        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+        with duramen.open(self._address, window=Window(**SMALL_WINDOW)) as dm:
             session = dm.session("s")
             for position, digest in self.seen[-newest:]:
                 assert digest_of(session.context(at=position)) == digest
@@ -97,7 +97,7 @@ class KilledConversation:
     def check_end(self) -> Counter[str]:
         """Check that the conversation ends like the undisturbed one. Returns the number of calls for each prompt."""
         undisturbed = undisturbed_conversation()
-        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+        with duramen.open(self._address, window=Window(**SMALL_WINDOW)) as dm:
             assert events_of(dm.session("s")) == undisturbed.events
             assert dm.session("s").context() == undisturbed.context
         asked = Counter(self._calls.read_text().splitlines())
@@ -145,9 +145,9 @@ def test_a_restart_does_not_call_the_model(address: str, processes: ChildProcess
     conversation = KilledConversation(processes, address, tmp_path / "calls")
     assert not conversation.resume(TURNS)
     asked = conversation.check_end()
-    model = Recorder()
+    model = RecordingModel()
     for _ in range(2):
-        with duramen.open(address, window=Window(**SMALL, model=model)) as dm:
+        with duramen.open(address, window=Window(**SMALL_WINDOW, model=model)) as dm:
             assert dm.session("s").context() == undisturbed_conversation().context
     assert model.prompts == []
     assert set(asked.values()) == {1}
@@ -162,12 +162,12 @@ def test_processes_that_compact_concurrently_agree(address: str, processes: Chil
     for name in ("one", "two", "three"):
         gate = Gate(tmp_path / name)
         options: dict[str, Any] = {"address": address, "gate": gate.path, "calls": str(tmp_path / "calls")}
-        children = [processes.start("conversations:compact_together", **options, session=name) for _ in range(4)]
+        children = [processes.start("conversations:compact_concurrently", **options, session=name) for _ in range(4)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
         digests = {child.finish()[1] for child in children}
-        with duramen.open(address, window=Window(**SMALL)) as dm:
+        with duramen.open(address, window=Window(**SMALL_WINDOW)) as dm:
             session = dm.session(name)
             assert digests == {digest_of(session.context())} == {digest_of(session.context(at=session.head().position))}
             keys = [event.key for event in session.events(types="context.summary")]
@@ -179,7 +179,7 @@ def test_processes_that_compact_concurrently_agree(address: str, processes: Chil
 @pytest.mark.promise("W8", "J5")
 @pytest.mark.parametrize("visit", range(3))
 def test_a_concurrent_compaction_by_another_handle_is_detected(tmp_path: Path, visit: int) -> None:
-    path, window = tmp_path / "agent.db", Window(**SMALL)
+    path, window = tmp_path / "agent.db", Window(**SMALL_WINDOW)
     with duramen.open(path, window=window) as dm, duramen.open(path, window=window) as other:
         session = dm.session("s")
         for number in range(8):
