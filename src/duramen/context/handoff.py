@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import CheckpointConflict, InvalidInput
+from ..errors import CheckpointConflict, InvalidInput, shown
 from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
 from ..ports import Bookmark, BookmarkChanges, TokenCounter
@@ -70,7 +70,7 @@ class Handoffs:
         """The hand-off of a session as of now. Raises `InvalidInput` if the session does not exist."""
         head = await self._journal.reader.head(session)
         if head.position == 0:
-            raise InvalidInput(f"there is no session {session!r} to continue", hint="check the id of the session")
+            raise InvalidInput(f"there is no session {shown(session)} to continue", hint="check the id of the session")
         progress = await self._progress.read(session)
         places = await self._reader.places(session, 1, head.position, _SEARCHED)
         events = await self._reader.readable(session, places)
@@ -135,7 +135,8 @@ class Handoffs:
 def already_continues(session: str, other: str) -> InvalidInput:
     """The error for a second `continues`: a session continues at most one other."""
     return InvalidInput(
-        f"session {session!r} already continues {other!r}", hint=f"pass {other!r}, or choose a new session id"
+        f"session {shown(session)} already continues {shown(other)}",
+        hint=f"pass {shown(other)}, or choose a new session id",
     )
 
 

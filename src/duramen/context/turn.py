@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import InvalidInput, TurnConflict
+from ..errors import InvalidInput, TurnConflict, shown
 from ..journal.events import Draft, Event, check_name
 from ..journal.journal import Journal
 from ..journal.owners import NOBODY
@@ -190,7 +190,7 @@ async def _reply(model: Responder, context: Context, max_tokens: int) -> str:
         return str(await run_blocking(lambda: ask(transcript, system=head, max_tokens=max_tokens)))
     if not callable(model):
         raise InvalidInput(
-            f"{model!r} is not a model", hint="give a function, a model, or a name such as openai:NAME@URL"
+            f"{shown(model)} is not a model", hint="give a function, a model, or a name such as openai:NAME@URL"
         )
     answer: Any = model(context)
     if isawaitable(answer):

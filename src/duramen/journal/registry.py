@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import InvalidInput, UnknownType
+from ..errors import InvalidInput, UnknownType, shown
 
 C = TypeVar("C", bound=type)
 Fields = dict[str, Any]
@@ -73,7 +73,7 @@ class Registry:
         known = self.by_name.get(name)
         if known is not None and _full_name(known.cls) != _full_name(cls):
             raise InvalidInput(
-                f"the name {name!r} is already registered for {_full_name(known.cls)}",
+                f"the name {shown(name)} is already registered for {_full_name(known.cls)}",
                 hint="register one of the two classes with another name: register(name=…)",
             )
         fields, build = _shape(cls)

@@ -200,7 +200,7 @@ def test_the_async_face_takes_async_models() -> None:
         ("Hello", {"model": lambda context: None}, "returned no text"),
         ("Hello", {"model": 7}, "is not a model"),
         ("Hello", {"model": "nonsense"}, "is not the name of a model"),
-        ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
+        ("Hello", {"model": lambda context: "x", "id": ""}, "the turn cannot be"),
     ],
 )
 def test_what_cannot_be_is_refused(said: Any, options: dict[str, Any], why: str) -> None:

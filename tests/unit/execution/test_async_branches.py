@@ -468,5 +468,5 @@ def test_ids_of_duramens_own_sessions_are_refused(dm: Duramen) -> None:
         return 1
 
     for name in ("state:plan", "schedule:nightly"):
-        with pytest.raises(InvalidInput, match="cannot be the session of a run"):
+        with pytest.raises(InvalidInput, match="the session of a run cannot be"):
             dm.run(job, id=name)

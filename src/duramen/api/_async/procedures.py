@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 
 if TYPE_CHECKING:
     from ...execution.engine.run_outline import RunOutline
@@ -65,7 +65,7 @@ class AsyncProcedures:
         from ...memory.knowledge.procedures import ProcedureEdit, checked_steps
 
         if standing is not None and not isinstance(standing, bool):
-            raise InvalidInput(f"{standing!r} cannot be `standing`", hint="give True or False")
+            raise InvalidInput(f"`standing` cannot be {shown(standing)}", hint="give True or False")
         service = self._service()
         edit = ProcedureEdit(checked_steps(steps), title, standing, importance, note)
         saved = await service.procedures.save(name, edit, subject, actor, cause)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...context.continuation import Continuation
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...journal.events import check_whole
 from ..sync_hints import sync_class
 
@@ -97,9 +97,9 @@ class AsyncProgress:
         try:
             where = os.path.abspath(os.fspath(path))
         except TypeError:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint) from None
+            raise InvalidInput(f"{shown(path)} is not a path", hint=hint) from None
         if not isinstance(where, str) or "\0" in where:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint)
+            raise InvalidInput(f"{shown(path)} is not a path", hint=hint)
         kept = AsyncProgress(self._log, self._session, self._continuation, where, git)
         await kept.sync()
         return kept

@@ -17,7 +17,7 @@ from contextlib import suppress
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import IO, NamedTuple
 
-from ...errors import BoundaryRefused, CommitFailed, InvalidInput
+from ...errors import BoundaryRefused, CommitFailed, InvalidInput, shown
 
 TIMEOUT = 120.0
 """Seconds that one git command may take, including its hooks."""
@@ -79,7 +79,7 @@ def check(message: str, author: str | None) -> None:
         raise InvalidInput("the commit message is empty", hint="describe the change in a few words")
     if author is not None and not _AUTHOR.fullmatch(author):
         raise InvalidInput(
-            f"{author!r} cannot be `author`", hint="give a name and an address: Ada Lovelace <ada@example.org>"
+            f"`author` cannot be {shown(author)}", hint="give a name and an address: Ada Lovelace <ada@example.org>"
         )
 
 

@@ -31,7 +31,7 @@ FORMATS = ("claude", "openclaw", "basic-memory", "jsonl")
 
 def format_named(name: str) -> Format:
     """The format with this name. Raises `InvalidInput` if there is none."""
-    from ...errors import InvalidInput
+    from ...errors import InvalidInput, shown
     from .basic_memory import BasicMemory
     from .claude_code import Claude
     from .json_lines import JsonLines
@@ -44,5 +44,5 @@ def format_named(name: str) -> Format:
         "jsonl": JsonLines(),
     }
     if name not in found:
-        raise InvalidInput(f"there is no format {name!r}", hint=f"valid formats: {', '.join(FORMATS)}")
+        raise InvalidInput(f"there is no format {shown(name)}", hint=f"valid formats: {', '.join(FORMATS)}")
     return found[name]

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...journal.events import Draft, check_name
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
@@ -273,5 +273,5 @@ def _tags(memory: Memory) -> tuple[str, ...]:
 def checked_path(path: object) -> str:
     """The path of a folder or a file as text. Raises `InvalidInput` if it is not a path."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise InvalidInput(f"{path!r} is not a path", hint="give the path of a folder")
+        raise InvalidInput(f"{shown(path)} is not a path", hint="give the path of a folder")
     return os.fspath(path)
