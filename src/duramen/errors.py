@@ -95,7 +95,7 @@ class PositionConflict(JournalError):
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"session {shown(session)} is at position {actual}, not {expected}",
+            f"session {shown(session)} is at position {actual}, not {shown(expected)}",
             hint="read the new events, decide again, and append with the new position",
         )
         self.session = session
@@ -108,7 +108,7 @@ class LeaseLost(JournalError):
 
     def __init__(self, session: str, fence: int | None, current: int | None) -> None:
         super().__init__(
-            f"the lease on session {shown(session)} with fence {fence} is lost (current fence: {current})",
+            f"the lease on session {shown(session)} with fence {shown(fence)} is lost (current fence: {current})",
             hint="stop this writer: the owner of the newer lease continues",
         )
         self.session = session
@@ -142,7 +142,7 @@ class UnknownProcedure(JournalError):
     """There is no procedure with this name and version that the call can see. It may have been forgotten."""
 
     def __init__(self, name: str, version: int | None = None) -> None:
-        what = f"procedure {shown(name)}" if version is None else f"version {version} of procedure {shown(name)}"
+        what = f"procedure {shown(name)}" if version is None else f"version {shown(version)} of procedure {shown(name)}"
         super().__init__(
             f"there is no {what}",
             hint="list them with dm.memory.procedures.list(); give `subject` if it belongs to a person",
@@ -221,7 +221,7 @@ class CheckpointConflict(JournalError):
 
     def __init__(self, session: str, name: str, expected: str | None, found: str | None) -> None:
         super().__init__(
-            f"session {shown(session)}: the newest {name} is {found or 'none'}, not {expected or 'none'}",
+            f"session {shown(session)}: the newest {name} is {found or 'none'}, not {shown(expected)}",
             hint="load the newest state, repeat the work on it, and save the result",
         )
         self.session = session
@@ -376,7 +376,7 @@ class StateConflict(RunError):
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"state {shown(key)} is at version {actual}, not {expected}",
+            f"state {shown(key)} is at version {actual}, not {shown(expected)}",
             hint="read it again, or use update() or merge()",
         )
         self.key = key

@@ -147,6 +147,8 @@ class StateCheckpoints:
             raise InvalidInput(f"`fence` cannot be {shown(fence)}", hint="give the fence of your lease")
         if not isinstance(pin, bool):
             raise InvalidInput(f"`pin` cannot be {shown(pin)}", hint="give True or False")
+        if after is not ANYTHING and after is not None:
+            check_name("checkpoint", after)
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
         known = self._codec.normalized({name: value for name, value in given.items() if value is not None})
         fields = {name: self._codec.field_of(value) for name, value in known.items()}

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import CheckpointConflict, InvalidInput, shown
-from ..journal.events import MAX_NAME, Draft, Event
+from ..journal.events import MAX_NAME, Draft, Event, check_whole
 from ..journal.journal import Journal
 from ..ports import Bookmark, BookmarkChanges, TokenCounter
 from .compaction.trim import fit_lines, plain
 from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
 from .progress.record import Progress
+from .tokens.counters import counter_for
 from .window.conversation import EntryKind, is_well_formed
 from .window.conversation_reader import ConversationReader
 
@@ -36,6 +37,8 @@ class Handoff:
 
     def text(self, counter: TokenCounter, budget: int) -> str:
         """The hand-off as text of at most `budget` tokens. Steps in doubt and the next action come first."""
+        counter = counter_for(counter)
+        check_whole("budget", budget, 0, 2**31)
         lines = [f"This session continues {plain(self.session)!r}."]
         lines += [f"In doubt, may have happened: {one}" for one in self.in_doubt]
         lines += progress_lines(self.progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MAX_NAME = 512
 LARGEST = 2**63 - 1
 """The largest whole number that a store can hold."""
+_MAX_PATH = 4095
 LONGEST = 100 * 366 * 24 * 3600
 """The longest time that an argument may give, in seconds."""
 
@@ -182,6 +184,24 @@ def check_flag(what: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give True or False")
     return value
+
+
+def check_function(what: str, value: object) -> None:
+    """Raise `InvalidInput` unless the value can be called."""
+    if not callable(value):
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give a function")
+
+
+def check_path(value: object, hint: str) -> str:
+    """Return a path as text. Raises `InvalidInput` unless the operating system can use it as a path."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    try:
+        usable = isinstance(path, str) and bool(path) and "\0" not in path and len(os.fsencode(path)) <= _MAX_PATH
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise InvalidInput(f"{shown(value)} is not a path", hint=hint)
+    return str(path)
 
 
 def check_text(what: str, value: object) -> str:

@@ -312,7 +312,7 @@ class Journal:
         at = head.position if at is None else at
         if at > head.position:
             raise InvalidInput(
-                f"session {shown(session)} ends at position {head.position}; it cannot be forked at {at}",
+                f"session {shown(session)} ends at position {head.position}; it cannot be forked at {shown(at)}",
                 hint=f"give a position from 0 to {head.position}",
             )
         point = head if at == head.position else Head(at, await self.reader.hash_at(session, at))
@@ -378,7 +378,9 @@ class Journal:
     async def deliver(self, outlet: Outlet) -> int:
         """Deliver all events after the outlet's durable cursor, in feed order. Returns how many were delivered. After a
         crash the outlet receives the last page again."""
-        check_name("outlet", outlet.name)
+        if not callable(getattr(outlet, "apply", None)):
+            raise InvalidInput(f"{shown(outlet)} is not an outlet", hint="give an object with a name and apply(events)")
+        check_name("outlet", getattr(outlet, "name", None))
         delivered = 0
         while True:
             before = await self.store.cursor(self.workspace, outlet.name)

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...errors import InvalidInput, shown
-from ...journal.events import Event, check_name, check_whole, micros, moment
+from ...journal.events import Event, check_function, check_name, check_text, check_whole, micros, moment
 from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
 from ...memory.loader import MemoryLoader
@@ -348,7 +348,7 @@ class AsyncMemories:
         """
         from ...files.sync.memory_edit import MemoryEdit
 
-        return await MemoryEdit(self._journal, self._service).apply(id, text, actor)
+        return await MemoryEdit(self._journal, self._service).apply(id, check_text("text", text), actor)
 
     async def import_from(
         self,
@@ -375,6 +375,8 @@ class AsyncMemories:
 
         if subject is not None:
             subject = check_name("subject", subject)
+        if progress is not None:
+            check_function("progress", progress)
         exchange = ImportExport(self._journal, self._service)
         return await exchange.import_from(checked_path(path), format, subject, actor, progress)
 
@@ -400,6 +402,8 @@ class AsyncMemories:
         from ...files.sync.import_export import ImportExport, checked_path
 
         check_options("export_to", whose, Scope)
+        if progress is not None:
+            check_function("progress", progress)
         everyone, subject = whose.get("everyone", False), whose.get("subject")
         memories = self._service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
         return await ImportExport(self._journal, self._service).export_to(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidInput, shown
+from ...journal.events import check_name
 
 if TYPE_CHECKING:
     from ...execution.engine.run_outline import RunOutline
@@ -162,7 +163,7 @@ class AsyncProcedures:
             RunError: the run has not succeeded.
         """
         learned = await self._learn(run)
-        chosen = learned.task if name is None else name
+        chosen = learned.task if name is None else check_name("name of a procedure", name)
         note = f"Learned from run {learned.run}: {learned.call}"
         saved = await self._save(
             chosen, learned.steps, title or learned.title, learned.subject, standing, None, actor, learned.ended, note

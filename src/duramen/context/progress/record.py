@@ -59,7 +59,7 @@ class Progress:
 
     def has_done(self, step: str) -> bool:
         """Whether the step is completed."""
-        return same_step(step) in map(same_step, self.completed)
+        return same_step(_text("step", step)) in map(same_step, self.completed)
 
     def begin(self, goal: str, next_action: str, context: str = "") -> Progress:
         """Set the goal. If it is already the goal, finished or not, nothing changes, so that a program can call this

@@ -37,8 +37,9 @@ async def fetch(journal: Journal, session: str, place: str | int, *, start: int,
 
 
 def _position(place: str | int) -> int:
-    text = str(place).strip().removeprefix("#")
-    if not text.isdecimal() or len(text) > 18 or isinstance(place, bool):
+    known = isinstance(place, str) or (isinstance(place, int) and not isinstance(place, bool) and 0 < place < 10**18)
+    text = str(place).strip().removeprefix("#") if known else ""
+    if not text.isdecimal() or len(text) > 18:
         raise InvalidInput(
             f"{shown(place)} is not a reference", hint="copy the reference from the digest; it looks like #17"
         )

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import InvalidInput, shown
+from ...journal.events import check_whole
 from ...ports import Model, TokenCounter
+
+_MOST_TOKENS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,15 @@ class Window:
 
     def __post_init__(self) -> None:
         for name, least in (("budget", 100), ("max_items", 1), ("keep_last", 0), ("mask_to", 20)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidInput(f"`{name}` cannot be {shown(value)}", hint=f"give a whole number from {least}")
+            check_whole(name, getattr(self, name), least, _MOST_TOKENS)
         for name in ("threshold", "summaries"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
                 raise InvalidInput(
                     f"`{name}` cannot be {shown(value)}", hint="give a share of the budget: above 0, at most 1"
                 )
-        if self.mask_above is not None and (not isinstance(self.mask_above, int) or self.mask_above < 1):
-            raise InvalidInput(f"`mask_above` cannot be {shown(self.mask_above)}", hint="give a whole number from 1")
+        if self.mask_above is not None:
+            check_whole("mask_above", self.mask_above, 1, _MOST_TOKENS)
 
     @property
     def masked_from(self) -> int:

@@ -151,7 +151,8 @@ class RunControl:
         at = await self._last_step(row) if at is None else check_whole("at", at, 0)
         if at < start:
             raise InvalidInput(
-                f"cannot fork run {shown(run)} at position {at}: it begins at {start}", hint="choose a later position"
+                f"cannot fork run {shown(run)} at position {shown(at)}: it begins at {start}",
+                hint="choose a later position",
             )
         try:
             await self._journal.fork(row.session, new, at)

@@ -43,6 +43,6 @@ def format_named(name: str) -> Format:
         "basic-memory": BasicMemory(),
         "jsonl": JsonLines(),
     }
-    if name not in found:
+    if not isinstance(name, str) or name not in found:
         raise InvalidInput(f"there is no format {shown(name)}", hint=f"valid formats: {', '.join(FORMATS)}")
     return found[name]

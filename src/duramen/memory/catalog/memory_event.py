@@ -74,7 +74,7 @@ def memory_data(content: str, kind: str, details: Mapping[str, Any], now: int | 
     if not isinstance(content, str) or not content.strip():
         raise InvalidInput("there is nothing to remember", hint="give a text that is not empty")
     if not content.isascii():
-        _check_unicode(content)
+        check_unicode(content)
     data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
     if details:
         _add_details(data, details)
@@ -149,7 +149,8 @@ def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
         data["relations"] = _relations(details["relations"], " ".join(filter(None, mentioned)))
 
 
-def _check_unicode(content: str) -> None:
+def check_unicode(content: str) -> None:
+    """Raise `InvalidInput` for text with lone surrogates."""
     try:
         content.encode()
     except UnicodeEncodeError:
@@ -163,10 +164,11 @@ def _share(name: str, value: object) -> float:
 
 
 def _duration(value: object) -> int:
+    micros: float = 0
     if isinstance(value, dt.timedelta):
-        micros: float = value // dt.timedelta(microseconds=1)
-    else:
-        micros = value * 1e6 if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+        micros = value // dt.timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= _MAX_TTL:
+        micros = value * 1e6
     if not 1 <= micros <= _MAX_TTL:
         raise InvalidInput(
             f"`ttl` cannot be {shown(value)}", hint="give seconds or a timedelta, more than 0, at most 100 years"

@@ -25,7 +25,7 @@ from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, MemoryChanges, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
-from ..catalog.memory_event import ADDED, default_scope, memory_data, memory_id, memory_row
+from ..catalog.memory_event import ADDED, check_unicode, default_scope, memory_data, memory_id, memory_row
 from .persona import Persona
 
 SESSION = "@proposals"
@@ -327,6 +327,7 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
     if draft.kind in (PROFILE, PERSONA):
         if not isinstance(draft.content, str) or not draft.content.strip():
             raise InvalidInput("there is nothing to propose", hint="give a text that is not empty")
+        check_unicode(draft.content)
         memory = None
         if draft.kind == PROFILE and draft.details.get("key") is None:
             raise InvalidInput("a proposal for the profile needs a field", hint='give a key, such as key="name"')
@@ -336,7 +337,7 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
         key = memory.get("key")
     confidence = memory_data("-", "-", {"confidence": draft.details.get("confidence", 1.0)}).get("confidence", 1.0)
     data = {
-        "kind": draft.kind,
+        "kind": check_name("kind", draft.kind),
         "content": draft.content,
         "key": key,
         "evidence": draft.evidence,
@@ -361,6 +362,7 @@ def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> 
     if content is not None and (not isinstance(content, str) or not content.strip()):
         raise InvalidInput("there is nothing to accept", hint="give a text that is not empty, or leave out `content`")
     if content is not None:
+        check_unicode(content)
         data["content"] = content
     if "memory" in data:
         memory = {**data["memory"], "content": data["content"]}
