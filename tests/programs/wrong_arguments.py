@@ -85,7 +85,7 @@ def wrong_values() -> dict[str, Any]:
     }
 
 
-CALLED = {"change", "combine", "model", "progress", "embedder"}
+CALLED = {"change", "combine", "embedder", "file_key", "model", "progress", "source"}
 """Arguments that may be functions. They raise their own errors."""
 
 WAITS = {"timeout", "seconds"}
@@ -229,22 +229,18 @@ class World:
         """The object of a method that needs one in another state for each call; None for the other methods."""
         if method in ("RunHandle.answer", "RunHandle.signal", "RunHandle.cancel"):
             return self.dm.handle(await self.asking())
-        progress = self.dm.session("s").progress
         if method == "SharedState.at":
             await settled(self.dm.state("set").set(1, expected=0, key="once"))
             return self.dm.state("set")
         if method == "Progress.reopen":
             return duramen.Progress().begin("ship", "build").finish()
+        if not method.startswith("SessionProgress."):
+            return None
+        progress = self.dm.session(self.new()).progress
+        await settled(progress.begin("ship", next_action="build"))
         if method == "SessionProgress.reopen":
             await settled(progress.finish())
-            return progress
-        if method in ("SessionProgress.complete", "SessionProgress.plan", "SessionProgress.block"):
-            if (await settled(progress.read())).finished:
-                await settled(progress.reopen(self.new()))
-            return progress
-        return (
-            await settled(progress.keep_in(self.folder / "PROGRESS.md")) if method == "SessionProgress.sync" else None
-        )
+        return await settled(progress.keep_in(self.folder / "P.md")) if method == "SessionProgress.sync" else progress
 
 
 CLASSES: dict[str, tuple[type, type]] = {
@@ -304,6 +300,9 @@ INSIDE = {
     "transaction": {},
 }
 """The functions that are called in a run, with the required arguments."""
+
+WAITING = {"ask", "receive", "sleep", "sleep_until"}
+"""Of those, the ones that suspend a run."""
 
 IN_STEPS = {"emit", "report", "reported", "transaction"}
 """Of those, the ones that are called in a step."""

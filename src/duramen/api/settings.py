@@ -94,7 +94,7 @@ class Settings(TypedDict, total=False):
 def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     """The store at an address. Blocks. Raises `InvalidInput` if the address is not valid."""
     text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
+    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text) or len(text) > 4096:
         raise InvalidInput(f"{shown(address)} is not an address", hint="give a path, or a postgresql:// URL")
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
@@ -205,6 +205,7 @@ def embedder_loader(settings: Settings) -> Callable[[bool], Embedder | None]:
     return load
 
 
+_MOST = 2**31
 _NUMBERS: dict[str, tuple[type, ...]] = {
     "timeout": (int, float),
     "max_payload": (int,),
@@ -218,8 +219,16 @@ def check_settings(settings: Settings) -> None:
     """Raise `InvalidInput` for invalid and for unknown settings: a misspelt `key` must not leave data unsealed."""
     for name, kinds in _NUMBERS.items():
         value: object = settings.get(name, 1)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
+        good = isinstance(value, kinds) and not isinstance(value, bool)
+        if not good or not 0 < value < _MOST:  # type: ignore[operator]
             raise InvalidInput(f"`{name}` cannot be {shown(value)}", hint="give a number above 0")
+    for name, method in (("clock", "now"), ("ids", "random")):
+        given: object = settings.get(name)
+        if given is not None and not callable(getattr(given, method, None)):
+            raise InvalidInput(f"`{name}` cannot be {shown(given)}", hint=f"give an object with {method}()")
+    clock = settings.get("clock")
+    if clock is not None and not isinstance(clock.now(), int):
+        raise InvalidInput(f"`clock` cannot be {shown(clock)}", hint="now() returns microseconds since 1970, as an int")
     if not isinstance(settings.get("window", Window()), Window):
         raise InvalidInput(f"`window` cannot be {shown(settings['window'])}", hint="give a duramen.Window(…)")
     if not isinstance(settings.get("episodes", EpisodePolicy()), EpisodePolicy):

@@ -106,7 +106,7 @@ class Journal:
         projection: EventProjection | None = None,
     ) -> None:
         self.store = store
-        self.workspace = check_name("workspace", workspace)
+        self.workspace = workspace = check_name("workspace", workspace)
         self.clock = clock
         self.ids = ids
         self._owners = Owners(store, workspace, keyring)

@@ -77,6 +77,7 @@ class RateLimited(Exception):
     This does not count as an attempt."""
 
     def __init__(self, retry_after: float) -> None:
+        check_seconds("retry_after", retry_after)
         super().__init__(f"rate limited; try again in {retry_after:g} s")
         self.retry_after = retry_after
 
@@ -93,6 +94,13 @@ def _plain_name(what: str, name: str) -> str:
     if set("#@:") & set(name):
         raise InvalidInput(f"the {what} name {shown(name)} contains #, @ or :", hint="choose a name without them")
     return name
+
+
+def _checked_version(version: object) -> str:
+    """The version of a task as text. Small numbers are accepted too."""
+    if isinstance(version, (int, float)) and not isinstance(version, bool) and abs(version) < 1e18:
+        version = str(version)
+    return check_name("version", version)
 
 
 def _name_of(function: Any) -> str:
@@ -242,7 +250,7 @@ class Task(Generic[P, R]):
         self.kind = kind_of(function, "task")
         self.function = function
         self.name = _plain_name("task", _name_of(function) if name is None else name)
-        self.version = None if version is None else check_name("version", str(version))
+        self.version = None if version is None else _checked_version(version)
         self.deadline = None if deadline is None else check_seconds("deadline", deadline, above=True)
         self.code = code_hash(function)
         update_wrapper(self, function)

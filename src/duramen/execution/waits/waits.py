@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
 from ...errors import InvalidInput, NoAnswer, shown
-from ...journal.events import check_name
+from ...journal.events import check_name, check_seconds, check_whole
 from ...memory.catalog.memory_event import MemoryDetails, audience_of, memory_data
 from ...runtime import drive
 from ..engine.control_flow import RunStopped
@@ -80,6 +80,8 @@ def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHIN
     Await it in an async task."""
     run = _run("receive()")
     signal = check_name("signal", signal)
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     identity = run.identify(f"@signal {signal}")
     return run.deliver(_receive(run, identity, signal, {}, timeout, default, f"signal {signal!r}"))
 
@@ -89,6 +91,8 @@ def ask(question: str, payload: Any = None, *, timeout: float | None = None, def
     seconds, returns `default`, or raises `NoAnswer` if there is none. Await it in an async task."""
     run = _run("ask()")
     question = check_name("question", question)
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     identity = run.identify("@ask")
     details = {"question": question} if payload is None else {"question": question, "payload": payload}
     return run.deliver(_receive(run, identity, identity, details, timeout, default, f"an answer to {question!r}"))
@@ -139,9 +143,9 @@ def brief(*steps: str, budget: int = 2000) -> Any:
     journaled, so it is the same after a restart. Await it in an async task.
     """
     run = _run("brief()")
-    if not isinstance(budget, int) or budget < 0:
-        raise InvalidInput(f"`budget` cannot be {shown(budget)}", hint="give a number of tokens of at least 0")
-    return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
+    check_whole("budget", budget, 0, 2**31)
+    wanted = frozenset(check_name("step", step) for step in steps)
+    return run.deliver(_brief(run, run.identify("@brief"), wanted, budget))
 
 
 async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: int) -> Any:

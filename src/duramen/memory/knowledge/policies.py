@@ -26,7 +26,7 @@ class KindPolicy:
     stale_after: float | None = 30
 
     def __post_init__(self) -> None:
-        if self.check not in CHECKS:
+        if self.check not in tuple(CHECKS):
             raise InvalidInput(f"`check` cannot be {shown(self.check)}", hint=f"give one of {', '.join(CHECKS)}")
         days: object = self.stale_after
         if days is not None and (isinstance(days, bool) or not isinstance(days, (int, float)) or not days > 0):
