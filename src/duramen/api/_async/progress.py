@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...context.continuation import Continuation
 from ...errors import InvalidInput
-from ...journal.events import check_flag, check_path, check_whole
+from ...journal.events import check_path, check_whole
 from ..sync_hints import sync_class
 
 if TYPE_CHECKING:
     from ...context.progress.progress_log import ProgressLog, Synced
     from ...context.progress.record import Progress
+    from ...files.folder.git import GitMode
 
 
 @sync_class("SessionProgress", fields_of="read")
@@ -25,7 +26,7 @@ class AsyncProgress:
     """
 
     def __init__(
-        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: bool = False
+        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: GitMode = False
     ) -> None:
         self._log = log
         self._session = session
@@ -84,18 +85,20 @@ class AsyncProgress:
         """Continue with a goal that was finished. Completed steps stay completed."""
         return await self._change(lambda now: now.reopen(next_action), _message("Reopened", next_action))
 
-    async def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> AsyncProgress:
+    async def keep_in(self, path: str | os.PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncProgress:
         """Return the same progress, written to a file such as PROGRESS.md from now on.
 
         The file is created if it does not exist. Edits by people are read first.
 
         Args:
             path: the file.
-            git: commit each change to git.
+            git: commit each change to git. No hook, filter or signing program of the repository runs, unless you give
+                "trusted".
         """
+        from ...files.folder.git import checked_mode
+
         where = os.path.abspath(check_path(path, "give the path of a file, such as PROGRESS.md"))
-        check_flag("git", git)
-        kept = AsyncProgress(self._log, self._session, self._continuation, where, git)
+        kept = AsyncProgress(self._log, self._session, self._continuation, where, checked_mode(git))
         await kept.sync()
         return kept
 

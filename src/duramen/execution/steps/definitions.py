@@ -165,8 +165,8 @@ class Step(Generic[P, R]):
                 )
         if self.irreversible and self.check is None and not self.takes_key:
             raise InvalidInput(
-                f"the irreversible step {shown(self.name)} has neither a key nor a check, so after a crash duramen could "
-                "not determine whether it happened",
+                f"the irreversible step {shown(self.name)} has neither a key nor a check, so after a crash duramen "
+                "could not determine whether it happened",
                 hint="add the parameter `*, key` and send it to the service as idempotency key, or declare check=",
             )
 
