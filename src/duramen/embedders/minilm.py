@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..errors import EmbedderFailed, InvalidInput, WeightsDamaged, WeightsUnavailable
+from ..errors import EmbedderFailed, InvalidInput, WeightsDamaged, WeightsUnavailable, shown
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
@@ -122,7 +122,7 @@ def best_precision() -> Precision:
 
 def _usable_precision(wanted: Precision | str) -> Precision:
     if wanted not in list(Precision):
-        raise InvalidInput(f"unknown precision {repr(wanted)[:80]}", hint=f"use one of {', '.join(Precision)}")
+        raise InvalidInput(f"unknown precision {shown(wanted)}", hint=f"use one of {', '.join(Precision)}")
     if wanted == Precision.FLOAT32:
         return Precision.FLOAT32
     best = best_precision()

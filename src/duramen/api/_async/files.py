@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ...journal.events import check_flag, check_function, check_seconds
 from ...journal.journal import Journal
 from ...runtime import Lock, run_blocking
 
@@ -48,6 +49,9 @@ class AsyncFiles:
                 disk may not be mounted.
             progress: called with the phase ("Reading" or "Writing"), the number of files done, and the total.
         """
+        check_flag("deletions", deletions)
+        if progress is not None:
+            check_function("progress", progress)
         acquired = await self._lock.acquire(60.0)
         try:
             return await self._folder_sync.sync(progress, deletions)
@@ -66,7 +70,8 @@ class AsyncFiles:
         """
         from ...files.folder.watcher import Watcher
 
-        ends = None if timeout is None else time.monotonic() + timeout
+        check_seconds("seconds", seconds, above=True)
+        ends = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         skipped: tuple[SkippedFile, ...] = ()
         with Watcher(self.root) as watcher:
             while True:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...context.continuation import Continuation
 from ...errors import InvalidInput
-from ...journal.events import check_whole
+from ...journal.events import check_path, check_whole
 from ..sync_hints import sync_class
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AsyncProgress:
         """
         clean = self._clean
         return await self._change(
-            lambda now: now.begin(clean(goal), clean(next_action), clean(context)), f"Begin: {goal}"
+            lambda now: now.begin(clean(goal), clean(next_action), clean(context)), _message("Begin", goal)
         )
 
     async def complete(self, step: str, *, next_action: str | None = None) -> Progress:
@@ -58,15 +58,15 @@ class AsyncProgress:
         """
         clean = self._clean
         following = None if next_action is None else clean(next_action)
-        return await self._change(lambda now: now.complete(clean(step), following), f"Complete: {step}")
+        return await self._change(lambda now: now.complete(clean(step), following), _message("Complete", step))
 
     async def plan(self, next_action: str) -> Progress:
         """Set the next action."""
-        return await self._change(lambda now: now.plan(next_action), f"Next: {next_action}")
+        return await self._change(lambda now: now.plan(next_action), _message("Next", next_action))
 
     async def block(self, why: str) -> Progress:
         """Record what blocks the work."""
-        return await self._change(lambda now: now.block(why), f"Blocked: {why}")
+        return await self._change(lambda now: now.block(why), _message("Blocked", why))
 
     async def unblock(self) -> Progress:
         """Remove the blocker."""
@@ -83,7 +83,7 @@ class AsyncProgress:
 
     async def reopen(self, next_action: str) -> Progress:
         """Continue with a goal that was finished. Completed steps stay completed."""
-        return await self._change(lambda now: now.reopen(next_action), f"Reopened: {next_action}")
+        return await self._change(lambda now: now.reopen(next_action), _message("Reopened", next_action))
 
     async def keep_in(self, path: str | os.PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncProgress:
         """Return the same progress, written to a file such as PROGRESS.md from now on.
@@ -97,13 +97,7 @@ class AsyncProgress:
         """
         from ...files.folder.git import checked_mode
 
-        hint = "give the path of a file, such as PROGRESS.md"
-        try:
-            where = os.path.abspath(os.fspath(path))
-        except TypeError:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint) from None
-        if not isinstance(where, str) or "\0" in where:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint)
+        where = os.path.abspath(check_path(path, "give the path of a file, such as PROGRESS.md"))
         kept = AsyncProgress(self._log, self._session, self._continuation, where, checked_mode(git))
         await kept.sync()
         return kept
@@ -132,3 +126,8 @@ class AsyncProgress:
     def _clean(self, text: Any) -> Any:
         """A text as it will be stored. Other values are returned unchanged and refused later."""
         return self._log.clean(text) if isinstance(text, str) else text
+
+
+def _message(what: str, value: object) -> str:
+    """The message of a commit. A value that is not text is refused later."""
+    return f"{what}: {value}" if isinstance(value, str) else what

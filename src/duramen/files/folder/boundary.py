@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed
+from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed, shown
 from ...private_files import make_folders
 from .names import fold, folder_name
 from .paths import Place, place
@@ -332,7 +332,7 @@ class _Folders:
         )
         if other := next(alike, None):
             raise BoundaryRefused(
-                where.path, f"some systems treat it and {other!r} as the same name", hint="rename one of them"
+                where.path, f"some systems treat it and {shown(other)} as the same name", hint="rename one of them"
             )
 
     def note(self, where: Place) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import IO, Literal, NamedTuple
 
-from ...errors import BoundaryRefused, CommitFailed, InvalidInput
+from ...errors import BoundaryRefused, CommitFailed, InvalidInput, shown
 
 TIMEOUT = 120.0
 """Seconds that one git command may take, including its hooks."""
@@ -92,7 +92,7 @@ def checked_mode(git: object) -> GitMode:
         return git
     if git == "trusted":
         return "trusted"
-    raise InvalidInput(f"{repr(git)[:80]} cannot be `git`", hint='use True, False or "trusted"')
+    raise InvalidInput(f"`git` cannot be {shown(git)}", hint='use True, False or "trusted"')
 
 
 def _inner(path: str) -> str:
@@ -107,7 +107,7 @@ def check(message: str, author: str | None) -> None:
         raise InvalidInput("the commit message is empty", hint="describe the change in a few words")
     if author is not None and not _AUTHOR.fullmatch(author):
         raise InvalidInput(
-            f"{author!r} cannot be `author`", hint="give a name and an address: Ada Lovelace <ada@example.org>"
+            f"`author` cannot be {shown(author)}", hint="give a name and an address: Ada Lovelace <ada@example.org>"
         )
 
 

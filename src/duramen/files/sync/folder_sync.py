@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from hashlib import blake2b
 
 from ...crash_points import reach
-from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
+from ...errors import BoundaryRefused, FileChanged, FileMalformed
+from ...journal.events import check_path
 from ...journal.journal import Journal
 from ...memory.knowledge.proposals import PERSONA, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
@@ -153,6 +153,4 @@ def _hash(text: str) -> str:
 
 def checked_root(root: object) -> str:
     """The path of a folder as text. Raises `InvalidInput` if it is not a path."""
-    if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
-        raise InvalidInput(f"{root!r} is not a path", hint="give the path of a folder")
-    return os.fspath(root)
+    return check_path(root, "give the path of a folder")

@@ -11,7 +11,6 @@ about these, becomes a proposal, unless the caller trusts the files.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidInput
-from ...journal.events import Draft, check_name
+from ...journal.events import Draft, check_name, check_path
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_data, memory_row
@@ -301,6 +300,4 @@ def _tags(memory: Memory) -> tuple[str, ...]:
 
 def checked_path(path: object) -> str:
     """The path of a folder or a file as text. Raises `InvalidInput` if it is not a path."""
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise InvalidInput(f"{path!r} is not a path", hint="give the path of a folder")
-    return os.fspath(path)
+    return check_path(path, "give the path of a folder")

@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ...api._async.duramen import AsyncDuramen
 from ...api._sync.duramen import Duramen
 from ...checkpoints.checkpoints import Checkpoints
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...runtime import drive, drive_iterator
 from .channels import SavedLists
 from .handle import HandleAdapter
@@ -53,7 +53,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     ) -> None:
         super().__init__(serde=strict_serializer(types) if serde is None else serde)
         if on_conflict not in ("refuse", "allow"):
-            raise InvalidInput(f"on_conflict cannot be {on_conflict!r}", hint='use "refuse" or "allow"')
+            raise InvalidInput(f"on_conflict cannot be {shown(on_conflict)}", hint='use "refuse" or "allow"')
         self._handle = HandleAdapter(dm)
         self._checkpoints = Checkpoints(self._handle.journal)
         self._saved_lists = SavedLists()

@@ -244,9 +244,9 @@ def test_memory_files_and_progress(stranger: Stranger) -> None:
 
 def test_another_mode_is_refused(tmp_path: Path) -> None:
     with duramen.open("memory://", embedder="none") as dm:
-        with pytest.raises(InvalidInput, match="'yes' cannot be `git`"):
+        with pytest.raises(InvalidInput, match="`git` cannot be 'yes'"):
             dm.files(tmp_path / "m", git="yes")  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="'yes' cannot be `git`"):
+        with pytest.raises(InvalidInput, match="`git` cannot be 'yes'"):
             dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md", git="yes")  # type: ignore[arg-type]
 
 
