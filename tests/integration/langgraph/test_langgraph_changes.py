@@ -49,7 +49,7 @@ class Thread:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._dm = duramen.open(path)
-        self._saver = DuramenSaver(self._dm)
+        self._saver = DuramenSaver(self._dm, types=[OtherHumanMessage])
         self._config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         self._number = 0
 
@@ -60,7 +60,7 @@ class Thread:
 
     def read(self) -> dict[str, Any]:
         with duramen.open(self._path) as dm:
-            stored = DuramenSaver(dm).get_tuple(self._config)
+            stored = DuramenSaver(dm, types=[OtherHumanMessage]).get_tuple(self._config)
         assert stored is not None
         return stored.checkpoint["channel_values"]
 

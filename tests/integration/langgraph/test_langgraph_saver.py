@@ -185,7 +185,7 @@ def comparable(stored: CheckpointTuple) -> Any:
 )
 def test_tuples_equal_those_of_langgraphs_in_memory_saver(states: Any, namespace: str, odd: bool) -> None:
     with duramen.open("memory:") as dm:
-        savers: list[Any] = [DuramenSaver(dm), InMemorySaver()]
+        savers: list[Any] = [DuramenSaver(dm, types=[Point]), InMemorySaver()]
         for saver in savers:
             saver.config = thread_config("t", checkpoint_ns=namespace)
         for step, (values, calls) in enumerate(states):
@@ -259,7 +259,7 @@ class Edits:
 )
 def test_each_version_of_an_edited_list_is_restored(edits: Any) -> None:
     with duramen.open("memory:") as dm:
-        saver, config, expected = DuramenSaver(dm), thread_config("t"), []
+        saver, config, expected = DuramenSaver(dm, types=[Point]), thread_config("t"), []
         state = Edits([])
         for name, place, reopen in edits:
             if state.items or name == "append":
@@ -267,7 +267,7 @@ def test_each_version_of_an_edited_list_is_restored(edits: Any) -> None:
             config = put(saver, config, {"items": state.items})
             expected.append(copy.deepcopy(state.items))
             if reopen:  # as after a restart: nothing is cached, and the objects are new
-                saver = DuramenSaver(dm)
+                saver = DuramenSaver(dm, types=[Point])
                 state.items = saver.get_tuple(thread_config("t")).checkpoint["channel_values"]["items"]
         assert [stored.checkpoint["channel_values"]["items"] for stored in saver.list(thread_config("t"))] == expected[
             ::-1
@@ -441,3 +441,11 @@ def test_a_thread_continues_from_the_checkpoint_before_a_damaged_one(
         assert "damaged" in caplog.text
         graph.invoke(user_message("c"), thread_config("t"))
         assert texts(graph.get_state(thread_config("t"))) == [*before, "c", "you said c"]
+
+
+@pytest.mark.parametrize(
+    ("current", "following"),
+    [(None, 1), (1, 2), (41, 42), (f"{9:032}.0.83", f"{10:032}.0.83"), ("7", "8")],
+)
+def test_versions_continue_in_the_form_that_a_thread_has(dm: duramen.Duramen, current: Any, following: Any) -> None:
+    assert DuramenSaver(dm).get_next_version(current, None) == following

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from ...context.episode_policy import EpisodePolicy
 from ...context.services import Services
@@ -319,12 +319,13 @@ class AsyncDuramen:
 
     # -- the store
 
-    def files(self, root: str | PathLike[str], *, git: bool = False) -> AsyncFiles:
+    def files(self, root: str | PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncFiles:
         """Return the memories of this workspace as markdown files in a folder, for people to read and edit.
 
         Args:
             root: the folder. It is created.
-            git: commit each change in the folder to git.
+            git: commit each change in the folder to git. No hook, filter or signing program of the repository runs,
+                unless you give "trusted".
         """
         return AsyncFiles(self._journal, self._memory.load(), root, git)
 

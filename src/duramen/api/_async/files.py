@@ -12,6 +12,7 @@ from ...journal.journal import Journal
 from ...runtime import Lock, run_blocking
 
 if TYPE_CHECKING:
+    from ...files.folder.git import GitMode
     from ...files.sync.report import FilesSynced, SkippedFile
     from ...memory.memory_service import MemoryService
 
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 class AsyncFiles:
     """The memories of a workspace as markdown files in a folder. Edits by people are journaled."""
 
-    def __init__(self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: bool) -> None:
+    def __init__(
+        self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: GitMode
+    ) -> None:
+        from ...files.folder.git import checked_mode
         from ...files.sync.folder_sync import FolderSync, checked_root
 
         self._journal = journal
-        self._folder_sync = FolderSync(journal, service, checked_root(root), commits)
+        self._folder_sync = FolderSync(journal, service, checked_root(root), checked_mode(commits))
         self._lock = Lock()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...context.continuation import Continuation
 from ...errors import InvalidInput
@@ -14,6 +14,7 @@ from ..sync_hints import sync_class
 if TYPE_CHECKING:
     from ...context.progress.progress_log import ProgressLog, Synced
     from ...context.progress.record import Progress
+    from ...files.folder.git import GitMode
 
 
 @sync_class("SessionProgress", fields_of="read")
@@ -25,7 +26,7 @@ class AsyncProgress:
     """
 
     def __init__(
-        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: bool = False
+        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: GitMode = False
     ) -> None:
         self._log = log
         self._session = session
@@ -84,15 +85,18 @@ class AsyncProgress:
         """Continue with a goal that was finished. Completed steps stay completed."""
         return await self._change(lambda now: now.reopen(next_action), f"Reopened: {next_action}")
 
-    async def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> AsyncProgress:
+    async def keep_in(self, path: str | os.PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncProgress:
         """Return the same progress, written to a file such as PROGRESS.md from now on.
 
         The file is created if it does not exist. Edits by people are read first.
 
         Args:
             path: the file.
-            git: commit each change to git.
+            git: commit each change to git. No hook, filter or signing program of the repository runs, unless you give
+                "trusted".
         """
+        from ...files.folder.git import checked_mode
+
         hint = "give the path of a file, such as PROGRESS.md"
         try:
             where = os.path.abspath(os.fspath(path))
@@ -100,7 +104,7 @@ class AsyncProgress:
             raise InvalidInput(f"{path!r} is not a path", hint=hint) from None
         if not isinstance(where, str) or "\0" in where:
             raise InvalidInput(f"{path!r} is not a path", hint=hint)
-        kept = AsyncProgress(self._log, self._session, self._continuation, where, git)
+        kept = AsyncProgress(self._log, self._session, self._continuation, where, checked_mode(git))
         await kept.sync()
         return kept
 
