@@ -287,12 +287,12 @@ def open_stores() -> Iterator[Any]:
 @pytest.mark.promise("J5", "J6", "J7", "J13")
 def test_the_in_memory_store_matches_the_model(open_stores: Any, everything: bool) -> None:
     store, _ = open_stores("memory:")
-    check_stores((store, store), 250 if everything else 100)
+    check_stores((store, store), 250 if everything else 60)
 
 
 @pytest.mark.promise("J5", "J6", "J7", "J13")
 def test_the_sqlite_store_matches_the_model(open_stores: Any, tmp_path: Path, everything: bool) -> None:
-    check_stores(open_stores(str(tmp_path / "agent.db")), 120 if everything else 50)
+    check_stores(open_stores(str(tmp_path / "agent.db")), 120 if everything else 40)
 
 
 @pytest.mark.promise("J5", "J6", "J7", "J13", "B2")
