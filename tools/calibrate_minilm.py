@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
 
 from duramen.embedders.minilm_graph import (
     CALIBRATION,
@@ -95,7 +95,8 @@ def main() -> None:
     lines = Path(__file__).with_name("minilm_calibration.txt").read_text(encoding="utf-8").splitlines()
     tensors = Tensors(model.weights)
     inputs = measure(tensors, [tokenizer.encode(line, MAX_TOKENS) for line in lines])
-    save_file(calibration(tensors, inputs), CALIBRATION)
+    measured = {name: values.astype("<f4").tobytes() for name, values in sorted(calibration(tensors, inputs).items())}
+    CALIBRATION.write_bytes(msgspec.json.encode(measured).replace(b'","', b'",\n"') + b"\n")
     for name, graph in zip(("float32", "int8"), build_graphs(model.weights), strict=True):
         print(name, hashlib.sha256(graph).hexdigest())
 

@@ -6,7 +6,7 @@ step depends on the order in which a processor adds. So their SHA-256 is known i
 
 - The input of each product has one scale, which does not depend on the text. So the vector of a text does not depend on
   the other texts of a call, and nothing is measured at run time.
-- The scales are in `calibration.safetensors`. `tools/calibrate_minilm.py` measured them.
+- The scales are in `calibration.json`. `tools/calibrate_minilm.py` measured them.
 - The rounding error is smallest if all channels of an input have about the same range. So the mean of each channel is
   subtracted, and the channel is divided by a factor. The weights and the bias compensate for both.
 - The output of GELU is used without a factor, up to a limit. A few channels exceed the limit, mostly for the first
@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
@@ -29,7 +30,7 @@ from .onnx_writer import GraphWriter
 DIMS, MAX_TOKENS = 384, 256
 LAYERS, _HEADS = 6, 12
 _EPSILON = 1e-12
-CALIBRATION = Path(__file__).with_name("calibration.safetensors")
+CALIBRATION = Path(__file__).with_name("calibration.json")
 _MICROSOFT = "com.microsoft"
 
 PRODUCTS: Mapping[str, str] = {
@@ -171,8 +172,8 @@ class Calibration(NamedTuple):
 
 def load_calibration(path: Path = CALIBRATION) -> Calibration:
     """The calibration that is part of this package."""
-    with safe_open(path, "numpy") as file:
-        found = {name: file.get_tensor(name).astype(np.float64) for name in file.offset_keys()}
+    packed = msgspec.json.decode(path.read_bytes(), type=dict[str, bytes])
+    found = {name: np.frombuffer(values, "<f4").astype(np.float64) for name, values in packed.items()}
     scales = {}
     for layer in range(LAYERS):
         for part in SCALED:

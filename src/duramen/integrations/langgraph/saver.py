@@ -73,8 +73,8 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         return ThreadRemoval(self._threads, self._checkpoints, self._saved_lists, self._serializer)
 
     def get_next_version(self, current: int | str | None, channel: None) -> Any:
-        """The version that follows `current`: a whole number. A thread that was copied from another saver continues with
-        its text versions, because LangGraph compares the versions of a thread with each other."""
+        """The version that follows `current`: a whole number. A thread that was copied from another saver continues
+        with its text versions, because LangGraph compares the versions of a thread with each other."""
         if isinstance(current, str):
             number, _, rest = current.partition(".")
             return f"{int(number) + 1:0{len(number)}}.{rest}" if rest else f"{int(number) + 1:0{len(number)}}"
