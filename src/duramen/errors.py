@@ -28,6 +28,14 @@ def shown(value: object) -> str:
         return f"an object of type {clipped(type(value).__name__, 60)}"
 
 
+def message_of(error: BaseException) -> str:
+    """The text of an error. An error whose `str` raises gives an empty text."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the class of the error belongs to a user
+        return ""
+
+
 def clipped(text: str, most: int = 200) -> str:
     """The text, at most `most` characters of it."""
     return text if len(text) <= most else text[: most - 1] + "…"

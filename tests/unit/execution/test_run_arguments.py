@@ -213,3 +213,30 @@ def test_report_after_transaction_changes_nothing(dm: Duramen) -> None:
 
     dm.run(work)
     assert seen in (["nothing"], [])
+
+
+class Speechless(Exception):
+    """Its text cannot be read."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.promise("X34", "X3")
+def test_an_error_without_text_ends_its_run_once(dm: Duramen) -> None:
+    """The failure is journaled, so that no worker executes the task again."""
+    calls: list[int] = []
+
+    @duramen.task
+    def fails() -> None:
+        calls.append(1)
+        raise Speechless
+
+    run = dm.start(fails, id="speechless")
+    assert dm.work([fails], until_idle=True) == 1
+    assert run.info().status == "failed"
+    with pytest.raises(DuramenError, match="Speechless"):
+        run.result(timeout=1)
+    dm.session("s").log_error(Speechless())
+    assert calls == [1]
+    expect_alive(dm)

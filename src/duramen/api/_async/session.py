@@ -14,7 +14,7 @@ from ...context.session_recall import SessionRecall
 from ...context.turn import InstructionSource, Responder, TurnCycle, TurnResult
 from ...context.window import conversation
 from ...context.window.fetch import fetch, fetch_tool
-from ...errors import InvalidInput, shown
+from ...errors import InvalidInput, message_of, shown
 from ...journal.events import Draft, Event, SessionStatus, check_text, check_types, check_whole
 from ...journal.journal import Journal
 from ...journal.verification import Verification
@@ -257,7 +257,7 @@ class AsyncSession:
         self, error: str | BaseException, *, priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
         """Append an error: text or an exception. For `priority`, see `say`."""
-        what = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        what = f"{type(error).__name__}: {message_of(error)}" if isinstance(error, BaseException) else error
         return await self._append(conversation.error(what, priority), options)
 
     async def log_fix(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:

@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 from typing import Any
 
-from ...errors import DuramenError, InvalidInput, StepFailed, shown
+from ...errors import DuramenError, InvalidInput, StepFailed, message_of, shown
 from ...journal.codec import Codec
 
 _PLAIN = Codec()
@@ -16,7 +16,11 @@ _MOST_TEXT = 4000
 def error_to_data(error: BaseException) -> dict[str, Any]:
     """The stored form of an error: its class and message, and its arguments and attributes if they are plain data."""
     kind = type(error)
-    data: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": str(error)[:_MOST_TEXT]}
+    data: dict[str, Any] = {
+        "type": kind.__qualname__,
+        "module": kind.__module__,
+        "message": message_of(error)[:_MOST_TEXT],
+    }
     if _is_storable(error.args):
         data["args"] = list(error.args)
         facts = {name: value for name, value in vars(error).items() if name != "__notes__"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...crash_points import reach
-from ...errors import InvalidInput
+from ...errors import InvalidInput, message_of
 from ..waits.current_run import STEP
 from .definitions import CannotTell, Happened, Step
 from .error_data import refuse_bool
@@ -87,7 +87,7 @@ async def _ask_check(runner: StepRunner, check: Callable[..., Any]) -> Any:
                 raise
             except Exception as error:  # noqa: BLE001 - any error leaves the step in doubt
                 if attempt == _CHECKS:
-                    return CannotTell(f"its check failed with {type(error).__name__}: {error}")
+                    return CannotTell(f"its check failed with {type(error).__name__}: {message_of(error)}")
                 await run.pause_until(run.now() + attempt * 200_000, "its check")
             else:
                 return answer

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...errors import DuramenError, InvalidInput, JournalError, RunError, StoreDamaged, shown
+from ...errors import DuramenError, InvalidInput, JournalError, RunError, StoreDamaged, message_of, shown
 from ...journal.events import LARGEST, check_flag, check_name, check_seconds, check_whole
 from ...ports import LeaseRow, Limits, RunQuery, RunRow
 from ...runtime import drive, is_driven
@@ -211,7 +211,7 @@ class Worker:
             log.warning("run %s cannot continue: %s", row.run, error)
             self._delay(row.run)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the failure is journaled; the worker continues
-            log.info("run %s failed: %s", row.run, error)
+            log.info("run %s failed: %s", row.run, message_of(error))
         except asyncio.CancelledError:
             self._delay(row.run)
             raise
