@@ -1,0 +1,116 @@
+"""Credentials never reach the journal: values under telling names, and telling values, are replaced.
+
+Only text and bytes are replaced: a count under `tokens` is no secret. Text is searched as well. JSON inside text (a tool
+call's arguments) is read as JSON where its structure may show more. No text makes the search slow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .assignments import STEMS, STEMS_OF_PROSE, credential_spans, small_letters
+from .names import names_a_credential
+from .shapes import REDACTED, redact_shapes
+
+_SCHEMA_TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
+_LONGEST_JSON = 1_000_000
+
+
+class Redactor:
+    """Decides what is replaced. `extra` names are credentials too, `keep` names never are; with `values`
+    off, only names count."""
+
+    def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
+        self._extra = frozenset(name.lower() for name in extra)
+        self._keep = frozenset(name.lower() for name in keep)
+        self._values = values
+        self._stems = (*STEMS, *sorted(self._extra))
+        self.known: dict[Any, bool] = {}
+
+    def hides(self, name: object) -> bool:
+        """Whether text and bytes under this name are replaced."""
+        if isinstance(name, bytes):
+            name = name.decode("latin-1")
+        if not isinstance(name, str):
+            return False
+        known = self.known.get(name)
+        if known is None:
+            lowered = name.lower()
+            known = lowered not in self._keep and (lowered in self._extra or names_a_credential(name))
+            if len(self.known) < 16384:
+                self.known[name] = known
+        return known
+
+    def member(self, key: object, item: Any, named: bool) -> Any:
+        """What is stored under a key of a mapping: hidden if the key, or in a named value its name, tells of a
+        credential; under `headers` also in pairs. A JSON schema's description of a field is no value."""
+        if self.hides(key) or (named and key == "value"):
+            return item if isinstance(item, dict) and item.get("type") in _SCHEMA_TYPES else _hide(item)
+        if type(item) in (list, tuple) and isinstance(key, str) and key.lower().endswith("headers"):
+            return type(item)([self.pair(part) for part in item])
+        return item
+
+    def pair(self, pair: Any) -> Any:
+        """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
+        if type(pair) in (list, tuple) and len(pair) == 2 and self.hides(pair[0]):
+            return type(pair)((pair[0], _hide(pair[1])))
+        return pair
+
+    def names_a_value(self, mapping: Mapping[Any, Any]) -> bool:
+        """Whether a mapping reads as {"name": a telling name, "value": …}."""
+        return "value" in mapping and self.hides(mapping.get("name"))
+
+    def text(self, value: str) -> str:
+        """The text with credentials inside it replaced."""
+        if not self._values or len(value) < 8:
+            return value
+        value = redact_shapes(value)
+        lowered = small_letters(value)
+        stems = self._stems if ":" in value or "=" in value else STEMS_OF_PROSE
+        found = [stem for stem in stems if stem in lowered]
+        if not found:
+            return value
+        value = _without(value, credential_spans(value, lowered, found, self.hides))
+        return self._as_json(value) if value[:1] in ("{", "[") and len(value) <= _LONGEST_JSON else value
+
+    def _as_json(self, value: str) -> str:
+        """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
+        try:
+            parsed = json.loads(value)
+            cleaned = self._tree(parsed)
+        except (ValueError, RecursionError):
+            return value
+        return value if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+
+    def _tree(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            named = self.names_a_value(value)
+            return {key: self._tree(self.member(key, item, named)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._tree(item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def _hide(value: Any) -> Any:
+    """The value with every text and bytes in it replaced; numbers and None stay."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return REDACTED if value else value
+    if isinstance(value, dict):
+        return {key: _hide(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_hide(item) for item in value]) if type(value) in (list, tuple) else REDACTED
+    if isinstance(value, (int, float)) or value is None:
+        return value
+    return REDACTED
+
+
+def _without(value: str, spans: Iterable[tuple[int, int]]) -> str:
+    """The text with these parts of it replaced."""
+    parts, end = [], 0
+    for first, last in spans:
+        if first >= end:
+            parts += (value[end:first], REDACTED)
+        end = max(end, last)
+    return "".join((*parts, value[end:])) if parts else value

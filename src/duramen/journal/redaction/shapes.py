@@ -1,0 +1,134 @@
+"""The shapes of credentials that are recognized without a name next to them: keys of providers, URLs, command lines.
+
+The list follows the rules of gitleaks and detect-secrets. Every pattern takes linear time on any text.
+"""
+
+from __future__ import annotations
+
+import re
+
+REDACTED = "[redacted]"
+_SHORTEST_KEY = 20
+
+_KEY_SHAPES = (
+    r"(?:sk|pk|rk)[-_][A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic, Stripe, OpenRouter, Langfuse, …
+    r"gh[pousr]_[A-Za-z0-9_-]{16,}",
+    r"github_pat_\w{20,}",
+    r"gl(?:pat|dt|rt|ft|ffct|soat|cbt|ptt|imt|agent|oas)-[A-Za-z0-9_.-]{16,}",  # GitLab
+    r"GR1348941[\w-]{20,}",
+    r"xox[abeoprs][.-][A-Za-z0-9.-]{16,}",  # Slack
+    r"xapp-\d-[A-Za-z0-9-]{20,}",
+    r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}(?![A-Za-z0-9])",  # AWS
+    r"AIza[\w-]{35}",  # Google
+    r"ya29\.[\w.-]{20,}",
+    r"GOCSPX-[\w-]{20,}",
+    r"ey[JK][\w-]{8,}\.ey[\w-]{8,}(?:\.[\w-]+)?",  # JSON web tokens
+    r"(?:whsec|hf|api_org|gsk|npm|dop_v1|doo_v1|dor_v1|dckr_pat|glsa|glc|ntn|secret|rubygems|rdme|pnu|sbp|napi)"
+    r"_[A-Za-z0-9+/=_-]{30,}",
+    r"(?:lin_api|lin_oauth|lsv2_[ps][tk]|shp(?:at|ss|ca|pa)|figd|r8|pcsk|nfp|tfp|sgp|sntry[su]|squ|sqp|sqa|CCIPAT)"
+    r"_[A-Za-z0-9+/=_-]{30,}",
+    r"(?:pscale_(?:tkn|pw|oauth)|shippo_(?:live|test)|duffel_(?:live|test)|sm_[aps]at|vercel_blob_rw|bkua|aio|fo1|fm2"
+    r"|e2b|jina|CLOJARS|FLWSECK_TEST|phx|ops|atlassian_api)[_-][A-Za-z0-9+/=_.-]{16,}",
+    r"(?:pypi|xkeysib|NRAK|NRII|PMAK|pplx|xai|nvapi|tvly|pul|ico|tskey|csk|fio-u|tk-us|HRKU|sq0[ac][ts]p|dnkey|CFPAT"
+    r"|AGE-SECRET-KEY|bedrock-api-key|s-s4t2(?:ud|af)|FLWSECK)-[A-Za-z0-9_=-]{20,}",
+    r"pat-[a-z]{2}\d-[0-9a-f-]{36}",  # HubSpot
+    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}",  # Plaid
+    r"key-[0-9a-f]{32}",  # Mailgun
+    r"[0-9a-f]{32}-us\d{1,2}(?!\w)",  # Mailchimp
+    r"SG\.[\w-]{16,}\.[\w-]{16,}",  # SendGrid
+    r"hv[sbr]\.[\w-]{20,}|s\.[A-Za-z0-9]{24}(?!\w)",  # Vault
+    r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{30,}",  # Doppler
+    r"dt0[a-z]\d\d\.[A-Z0-9]{24}\.[A-Z0-9]{64}",  # Dynatrace
+    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",  # Airtable
+    r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}",  # Terraform
+    r"[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}",  # Discord
+    r"sl\.[\w-]{100,}",  # Dropbox
+    r"dapi[0-9a-f]{32}(?:-\d)?(?!\w)",  # Databricks
+    r"SK[0-9a-f]{32}(?!\w)",  # Twilio
+    r"AT(?:ATT|BB|CTT)[A-Za-z0-9_-]{24,}(?:=[A-F0-9]{8})?",  # Atlassian
+    r"EAA[A-Za-z][\w-]{50,}",  # Facebook, Square
+    r"(?:EZAK|EZTK|AKCp|LTAI|AQVN|ABSK|HRKU)[A-Za-z0-9_+/=-]{18,}",
+    r"[\w.~-]{3}\dQ~[\w.~-]{31,34}",  # Azure
+    r"sha256~[\w-]{43}",  # OpenShift
+)
+_KEY = re.compile("|".join(_KEY_SHAPES), re.ASCII)
+_RUNS = re.compile(r"[\w.~-]+", re.ASCII)
+"""The words of a text for keys. A key begins where a word begins."""
+
+_BLOCK = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
+)
+_PUTTY = re.compile(r"(?<=Private-Lines: )\d{1,4}\s+[A-Za-z0-9+/=\s]+")
+_AWS_SECRET = (
+    r"(?<![A-Za-z0-9/+=])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+)
+"""Where an access key id is, its secret is not far."""
+_SEARCHED = (
+    (":AA", re.compile(r"(?<!\d)(\d{8,10}:AA[\w-]{32,})")),  # Telegram
+    ("1//0", re.compile(r"(?<![\w/:])(1//0[\w-]{30,})")),  # Google refresh tokens
+    ("IQoJb3JpZ2lu", re.compile(r"(IQoJb3JpZ2lu[A-Za-z0-9+/=]{80,})")),  # AWS session tokens
+    ("oGZXIvYXdz", re.compile(r"(F[wQ]oGZXIvYXdz[A-Za-z0-9+/=]{80,})")),
+    ("sntrys_", re.compile(r"(sntrys_[A-Za-z0-9+/=_]{40,})")),  # Sentry
+    ("hooks.slack.com/", re.compile(r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/]{30,})")),
+    ("/api/webhooks/", re.compile(r"/api/webhooks/\d+/([\w-]{40,})")),  # Discord
+    (".webhook.office.com/", re.compile(r"\.webhook\.office\.com/([\w@/-]{60,})")),
+    ("AKIA", re.compile(_AWS_SECRET)),
+    ("ASIA", re.compile(_AWS_SECRET)),
+)
+"""A text that holds the sign is searched with the pattern, and the group is replaced."""
+_URL = re.compile(
+    r"""://([^\s/:@"'<>]*:(?!\d{1,5}[?#])(?![$<{%][^\s@]*[}>)]?@|\*+@)[^\s/]+(?=@)|[A-Za-z0-9_-]{20,}(?=@))"""
+)
+_IDENTIFIED = re.compile(r"identified\s+(?:with\s+\S+\s+)?by\s+'([^'\n]+)'", re.IGNORECASE)  # SQL
+_SCHEMES = tuple(
+    (sign, re.compile(rf"{sign}\s+(?=[A-Za-z0-9+/=._~-]*[{capitals}0-9=])([A-Za-z0-9+/=._~-]{{16,}})"))
+    for sign, capitals in (("earer", "A-Z"), ("asic", "A-Z"), ("BEARER", "A-Z"), ("BASIC", "a-z"))
+)
+_COMMANDS = (
+    ("sshpass", re.compile(r"\bsshpass\s+-p\s*['\"]?([^\s'\"]+)")),
+    ("htpasswd", re.compile(r"\bhtpasswd\s+-\w*b\w*\s+\S+\s+\S+\s+(\S+)")),
+    ("mysql", re.compile(r"\bmysql\w*\s[^\n]{0,200}?\s-p(?=\S*\d)([^\s'\"]{4,})")),
+    ("login", re.compile(r"\blogin\s[^\n]{0,200}?\s-p\s+(?=\S*\d)([^\s'\"]{4,})")),
+    (" -u", re.compile(r"\s-u\s*['\"]?[^\s:'\"/]+:(?=\S*\d)(?=\S*[A-Za-z])([^\s'\"]{4,})")),
+    ("--user", re.compile(r"\s--user[= ]['\"]?[^\s:'\"/]+:(?=\S*\d)(?=\S*[A-Za-z])([^\s'\"]{4,})")),
+)
+
+
+def redact_shapes(value: str) -> str:
+    """The text with everything replaced that is a credential by its shape alone."""
+    long_words = [word for word in value.split() if len(word) >= 16] if len(value) >= 16 else []
+    if long_words:
+        value = _redact_keys(value, " ".join(long_words))
+        if "://" in value:
+            value = _URL.sub(_hide_group, value)
+    if "-----BEGIN" in value:
+        value = _BLOCK.sub(REDACTED, value)
+    if "Private-Lines: " in value:
+        value = _PUTTY.sub(REDACTED, value)
+    if "IDENTIFIED" in value or "identified by" in value:
+        value = _IDENTIFIED.sub(_hide_group, value)
+    if " -" in value:
+        value = _substituted(value, value, _COMMANDS)
+    return value
+
+
+def _redact_keys(value: str, words: str) -> str:
+    """The text with the keys in these words of it replaced."""
+    value = _substituted(value, words, _SEARCHED)
+    for run in _RUNS.findall(words):
+        if len(run) >= _SHORTEST_KEY and _KEY.match(run):
+            value = value.replace(run, _KEY.sub(REDACTED, run, count=1))
+    return _substituted(value, value, _SCHEMES)
+
+
+def _substituted(value: str, searched: str, patterns: tuple[tuple[str, re.Pattern[str]], ...]) -> str:
+    for sign, pattern in patterns:
+        if sign in searched:
+            value = pattern.sub(_hide_group, value)
+    return value
+
+
+def _hide_group(found: re.Match[str]) -> str:
+    start, end = found.span(1)
+    return found.string[found.start() : start] + REDACTED + found.string[end : found.end()]
