@@ -139,7 +139,8 @@ class TurnCycle:
         """What the model said in this turn before it was cut off."""
         if key is None:
             return None
-        position = await self._journal.store.find(self._journal.workspace, self._session, f"{key}:assistant")
+        stored = self._journal.stored_name(f"{key}:assistant")
+        position = await self._journal.store.find(self._journal.workspace, self._session, stored)
         if position is None:
             return None
         (event,) = await self._journal.bookmarks.events(self._session, [position])

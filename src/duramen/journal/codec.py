@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ..errors import InvalidInput, UnknownType
-from .redaction import Redactor
+from .redaction import REDACTED, Redactor
 from .registry import DEFAULT, Registry
 
 _pack = msgspec.msgpack.encode
@@ -87,20 +87,20 @@ class Codec:
         keep_unknown: bool = False,
     ) -> None:
         self._registry = registry
-        self._redactor = redactor
+        self.redactor = redactor
         self._keep_unknown = keep_unknown
         self.blob_above = blob_above
         self.decode_whole = self.reader(_no_blob)
 
     def whole(self) -> Codec:
         """The same codec, but nothing is stored apart."""
-        twin = Codec(registry=self._registry, redactor=self._redactor, keep_unknown=self._keep_unknown)
+        twin = Codec(registry=self._registry, redactor=self.redactor, keep_unknown=self._keep_unknown)
         twin.blob_above = 2**62
         return twin
 
     def encode(self, value: Any, reference: Reference) -> Encoded:
         """The bytes of a value. `reference` gives the address of a large part."""
-        return _Encoding(self._registry, self._redactor, self.blob_above, reference).run(value)
+        return _Encoding(self._registry, self.redactor, self.blob_above, reference).run(value)
 
     def decode(self, payload: bytes | memoryview, load: Callable[[BlobRef], Any]) -> Any:
         """The value of some bytes; `load` gives what a blob's reference stands for.
@@ -209,6 +209,8 @@ class _Encoding:
                 # A name that is known to be harmless, with an item that is no list, needs no second look.
                 if redactor is not None and (named or type(item) in _SEQUENCES or known.get(key) is not False):
                     item = redactor.member(key, item, named)
+                if redactor is not None and key not in redactor.clean:
+                    key = redactor.key(key, plain)
                 odd = self._surrogates and not _is_unicode(key)
             else:
                 odd = kind not in _PLAIN_KEYS or (kind is int and not -(2**63) <= key < 2**64)
@@ -222,15 +224,18 @@ class _Encoding:
 
     def _pairs(self, value: Mapping[Any, Any]) -> Any:
         """A mapping with keys that msgpack has no form for, as a list of pairs."""
-        pairs = []
+        pairs: dict[bytes, tuple[Any, Any]] = {}
         for key, item in value.items():
             if self._redactor is not None:
                 item = self._redactor.member(key, item, False)
             try:
-                pairs.append((self._walk(key), self._walk(item)))
+                walked = self._walk(key)
+                if (packed := _pack(walked)) in pairs:  # two keys that became equal by redaction
+                    walked = f"{REDACTED} {len(pairs) + 1}"
+                pairs[packed if packed not in pairs else _pack(walked)] = (walked, self._walk(item))
             except UnknownType as error:
                 raise _deeper(error, f"[{key!r}]") from None
-        return _Ext(Tag.MAPPING, _pack(pairs))
+        return _Ext(Tag.MAPPING, _pack(list(pairs.values())))
 
     def _items(self, value: Any) -> list[Any]:
         walk, redactor = self._walk, self._redactor
@@ -247,7 +252,7 @@ class _Encoding:
 
     def _special(self, value: Any, kind: type) -> Any:
         if kind is bytes or kind is bytearray:
-            body = bytes(value)
+            body = bytes(value) if self._redactor is None else self._redactor.body(bytes(value))
             return self._apart(body, text=False) if len(body) > self._blob_above else body
         if kind is tuple:
             return _Ext(Tag.TUPLE, _pack(self._items(value)))
@@ -259,6 +264,8 @@ class _Encoding:
         if entry is not None:
             fields = self._walk(entry.fields(value))
             return _Ext(Tag.REGISTERED, _pack([entry.name, entry.version, fields]))
+        if self._redactor is not None and isinstance(value, pathlib.PurePath):
+            value = kind(self._redactor.text(str(value)))
         return _scalar(value, kind)
 
 

@@ -51,7 +51,7 @@ class Encoder(NamedTuple):
         if type(draft.type) is not str or draft.type not in _good_types:
             _note_good(check_name("event type", draft.type))
         if draft.actor is not None:
-            check_name("actor", draft.actor)
+            draft = self._without_credentials(draft, check_name("actor", draft.actor))
         if draft.cause is not None:
             check_cause(draft.cause)
         body, parts = self.codec.encode(draft.data, owner.address)
@@ -65,6 +65,10 @@ class Encoder(NamedTuple):
         reference = owner.address(body)
         whole = msgspec.msgpack.encode([reference, len(body)])
         return Prepared(draft, whole, EnvelopeFlags.APART, {**parts, reference: body}, data)
+
+    def _without_credentials(self, draft: Draft, actor: str) -> Draft:
+        redacted = actor if self.codec.redactor is None else self.codec.redactor.text(actor)
+        return draft if redacted == actor else msgspec.structs.replace(draft, actor=redacted)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
         """The large parts as they will lie in the store, by address: one order of locks for all writers."""

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from .names import words_of
 
-STEMS = (
-    *("pass", "pwd", "secret", "token", "key", "auth", "cookie", "credential", "bearer", "jwt", "otp", "pin", "cvv"),
-    *("ssn", "csrf", "xsrf", "sig", "appid"),
-)
-"""Every name of a credential contains one of these."""
-STEMS_OF_PROSE = ("pass", "pwd", "secret", "token", "otp")
-"""The names that come before a credential without a colon or an equals sign: "the password is …"."""
+_STEMS_OF_PROSE = ("pass", "pwd", "secret", "token", "otp")
+"""Names that also come before a credential without a colon or an equals sign: "the password is …"."""
+_STEMS = (*_STEMS_OF_PROSE, "key", "auth", "cookie", "credential", "pin")
+_STEMS_OF_JSON = ("bearer", "jwt", "cvv", "ssn", "csrf", "xsrf")
+_STEMS_OF_QUERIES = ("sig", "appid")
+"""Every name of a credential contains one of these stems. Looking for all of them in every text would be slow."""
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 _LONGEST_NAME = 60
 _LONGEST_VALUE = 4096
@@ -28,7 +27,7 @@ _LETTERS = str.maketrans({one: one.lower() for one in "ABCDEFGHIJKLMNOPQRSTUVWXY
 _AFTER_NAME = re.compile(
     r"""[\w.-]{0,60} (?P<close> \\{0,15}["'`]? ) (?:
           \]?[ \t]{0,20} (?P<sign> =>|:=|[:=] ) (?P<space> \s{0,20} )
-        | [ \t]{0,20} (?P<pair> ,\s{0,20} | ,?\s{0,20}["']?[Vv]alue["']?[ \t]{0,20}[:=]\s{0,20} ) (?=["'])
+        | [ \t]{0,20} (?P<pair> ,?\s{0,20}["']?[Vv]alue["']?[ \t]{0,20}[:=]\s{0,20} | ,\s{0,20} ) (?=["'])
         | (?P<tag> > )
         | [ \t]{1,20} (?P<verb> (?:is|was)[ \t:]{1,20} )?
     ) (?P<open> \\{0,15}["'`] )?""",
@@ -38,16 +37,19 @@ _AFTER_NAME = re.compile(
 _BARE_VALUE = re.compile(r"""[^\s"'`<>]+""")
 _NEXT_FIELD = re.compile(r"[&;,](?=[\w.$-]{1,40}=|\s|\Z)")
 _BEFORE_KEY = re.compile(r"(?:api|access|secret|private|auth|license) \Z", re.IGNORECASE)
-_COOKIE = re.compile(r"[\w.$-]+=[^\s;]{8,}")
+_COOKIES = re.compile(r"[\w.$-]+=[^\s;]*(?:;[ \t]*[\w.$-]+=[^\s;]*)*")
 _BETWEEN_WORDS = re.compile(r"""[\s,;="']+""")
+_TEMPLATE = re.compile(
+    r"""\$\{ | \{\{ | \$\( | <[^>]*>\Z | \[redacted\]\W*\Z | [*.•…_-]+\Z | [xX]+\Z | (?:your|insert|enter)[ _-]""",
+    re.VERBOSE | re.IGNORECASE,
+)
 _PLACEHOLDER = re.compile(
-    r"""[$%{<\[@*(] | [*xX.•…_-]+\Z | .*\[redacted\]
-        | (?:your|my|the|some|insert|enter|example|dummy|fake|sample)[ _-]
+    r"""\$[A-Za-z_]+\W*\Z | [%{<\[*(] | @[\w./-]+\Z | (?:my|the|some|example|dummy|fake|sample)[ _-]
         | (?:none|null|nil|true|false|undefined|string|str|bytes|int|text|password|passwort|secret|token|key|apikey
             |required|optional|enabled|disabled|hidden|masked|empty|unset|include|omit|bearer|basic)\W*\Z""",
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+    re.VERBOSE | re.IGNORECASE,
 )
-"""What people write where a credential will be."""
+"""What people write where a credential will be. Between quotes only a template counts: a password may be any word."""
 _EXPRESSION = re.compile(
     r"""[A-Za-z_][\w.]*[(\[] | [A-Za-z_]\w{0,24}(?:(?:\.|::|->)[A-Za-z_]\w{0,24})+\W*\Z
         | (?:u?int|float|sha|md|base|utf|oauth|argon|ed|rsa|aes|hs|rs|es|http|ipv)[-_]?\d+\w{0,3}\W*\Z""",
@@ -57,6 +59,8 @@ _EXPRESSION = re.compile(
 _IN_QUERY = re.compile(r"(?:[\w-]*signature|sig|appid|key)\Z", re.IGNORECASE)
 _ANYWHERE = re.compile(r"_?auth\Z|[A-Z][A-Z0-9_]*_KEY\Z")
 """Names that say little: only a long random value is a credential. The first ones count in query strings only."""
+_PASSWORD_WORDS = frozenset(["password", "passwd", "passphrase", "pwd"])
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DIGITS_COUNT = re.compile(r"pin|otp|cvv|ssn|pass|pwd", re.IGNORECASE)
 
 Span = tuple[int, int]
@@ -91,8 +95,21 @@ def small_letters(text: str) -> str:
     return lowered if len(lowered) == len(text) else text.translate(_LETTERS)  # some letters become two
 
 
+def stems_in(text: str, lowered: str, more: Iterable[str] = ()) -> list[str]:
+    """The stems of names of credentials, and `more` such stems, that a text contains."""
+    if ":" not in text and "=" not in text:
+        return [stem for stem in _STEMS_OF_PROSE if stem in lowered]
+    stems = (*_STEMS, *more)
+    if '"' in text and '":' in text:
+        stems += _STEMS_OF_JSON
+    if "?" in text or "&" in text:
+        stems += _STEMS_OF_QUERIES
+    return [stem for stem in stems if stem in lowered]
+
+
 def credential_spans(text: str, lowered: str, stems: Iterable[str], hides: Callable[[str], bool]) -> list[Span]:
-    """Where credentials are in a text, in order. `hides` decides whether a name is that of a credential."""
+    """Where the values are that belong to names with these stems, in order. `hides` decides whether a name is that of
+    a credential."""
     spans: list[Span] = []
     for stem in stems:
         at = lowered.find(stem)
@@ -133,7 +150,7 @@ def _value_span(found: _Assignment) -> Span | None:
         return None
     span = _bounds(found)
     value = found.text[slice(*span)] if span is not None else ""
-    if not value or _PLACEHOLDER.match(value):
+    if not value or _TEMPLATE.match(value):
         return None
     return span if found.both_quoted or _is_credential(found, value) else None
 
@@ -144,7 +161,7 @@ def _is_assignment(found: _Assignment) -> bool:
         return found.before[-1:] == "<"
     if found.sign or after["verb"] or after["pair"]:
         return True
-    return found.name.startswith("--") or words_of(found.name)[-1] in ("password", "passwd", "passphrase", "pwd")
+    return found.name.startswith("--") or words_of(found.name)[-1] in _PASSWORD_WORDS
 
 
 def _bounds(found: _Assignment) -> Span | None:
@@ -152,9 +169,10 @@ def _bounds(found: _Assignment) -> Span | None:
     text, start, quote = found.text, found.after.end(), found.quote
     if quote is None:
         return _bare_bounds(text, start)
-    end = text.find(quote, start)
+    limit = len(text) if found.both_quoted else start + _LONGEST_VALUE
+    end = text.find(quote, start, limit)
     while len(quote) == 1 and end > start and _is_escaped(text, start, end):
-        end = text.find(quote, end + 1)
+        end = text.find(quote, end + 1, limit)
     if end < 0:
         return (start, len(text)) if found.both_quoted else None  # JSON that was cut off
     return start, end
@@ -182,17 +200,23 @@ def _header_span(found: _Assignment) -> Span | None:
     end = min(ends, default=min(len(text), start + _LONGEST_VALUE))
     rest = text[start:end]
     if found.name.lower().endswith("cookie"):
-        return (start, end) if _COOKIE.search(rest) else None
-    words = _BETWEEN_WORDS.split(rest)
-    if not any(len(word) >= 8 and _is_mixed(word) and not _PLACEHOLDER.match(word) for word in words):
+        cookies = _COOKIES.match(rest)
+        values = [] if cookies is None else [one.partition("=")[2] for one in cookies[0].split(";")]
+        return (start, end) if any(len(value) >= 8 for value in values) else None
+    words = _BETWEEN_WORDS.split(rest, maxsplit=12)
+    if not any(len(word) >= 8 and _is_mixed(word) and not _is_placeholder(word) for word in words):
         return None
     scheme, space, _ = rest.partition(" ")
     return (start + len(scheme) + 1, end) if space else (start, end)
 
 
+def _is_placeholder(value: str) -> bool:
+    return bool(_TEMPLATE.match(value) or _PLACEHOLDER.match(value))
+
+
 def _is_credential(found: _Assignment, value: str) -> bool:
     """Whether a value looks like a credential, given its name and the syntax between them."""
-    if "\n" in value or len(value) > _LONGEST_VALUE or "://" in value:
+    if "\n" in value or "://" in value or _is_placeholder(value):
         return False
     words = words_of(found.name)
     if value.isdigit():
@@ -203,6 +227,10 @@ def _is_credential(found: _Assignment, value: str) -> bool:
         return False  # token = token2
     if " " in value:
         return found.quote is not None and words[-1] == "passphrase"
+    if found.after["pair"] and any(stem in value.lower() for stem in _STEMS):
+        return False  # two names
+    if found.sign == ":" and not found.after["space"] and not found.quote and words[-1] not in _PASSWORD_WORDS:
+        return _is_random(value) and _UUID.fullmatch(value) is None  # "password-reset:user4711" is a name
     if not found.sign:
         return _is_mixed(value) and _has(value, str.isdigit) and "=" not in value
     if _is_mixed(value):

@@ -7,15 +7,20 @@ call's arguments) is read as JSON where its structure may show more. No text mak
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from hashlib import scrypt
+from itertools import chain, count
 from typing import Any
 
-from .assignments import STEMS, STEMS_OF_PROSE, credential_spans, small_letters
+from ..events import MAX_NAME
+from .assignments import credential_spans, small_letters, stems_in
 from .names import names_a_credential
 from .shapes import REDACTED, redact_shapes
 
 _SCHEMA_TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
 _LONGEST_JSON = 1_000_000
+_SHORTEST = 8
+_CACHED = 16384
 
 
 class Redactor:
@@ -26,8 +31,10 @@ class Redactor:
         self._extra = frozenset(name.lower() for name in extra)
         self._keep = frozenset(name.lower() for name in keep)
         self._values = values
-        self._stems = (*STEMS, *sorted(self._extra))
         self.known: dict[Any, bool] = {}
+        """Names for which `hides` was asked, and its answers."""
+        self.clean: set[str] = set()
+        """Keys of mappings that hold no credential."""
 
     def hides(self, name: object) -> bool:
         """Whether text and bytes under this name are replaced."""
@@ -39,7 +46,7 @@ class Redactor:
         if known is None:
             lowered = name.lower()
             known = lowered not in self._keep and (lowered in self._extra or names_a_credential(name))
-            if len(self.known) < 16384:
+            if len(self.known) < _CACHED:
                 self.known[name] = known
         return known
 
@@ -62,18 +69,58 @@ class Redactor:
         """Whether a mapping reads as {"name": a telling name, "value": …}."""
         return "value" in mapping and self.hides(mapping.get("name"))
 
+    def key(self, key: str, taken: Container[Any]) -> str:
+        """A key of a mapping with credentials inside it replaced. The result is not among the keys that are `taken`."""
+        found = self.text(key)
+        if found == key:
+            if len(self.clean) < _CACHED:
+                self.clean.add(key)
+            return key
+        numbered = (f"{found} {number}" for number in count(2))
+        return next(one for one in chain((found,), numbered) if one not in taken)
+
+    def name(self, name: str) -> str:
+        """A name to store something under: as given, or with credentials replaced and a digest before it, so that
+        different names stay different. The digest is slow to compute, because a password could be guessed with it."""
+        found = self.text(name)
+        if found == name:
+            return name
+        digest = scrypt(name.encode("utf-8", "surrogatepass"), salt=b"duramen.name", n=2**11, r=8, p=1, dklen=10)
+        return f"{digest.hex()} {found}"[:MAX_NAME]
+
+    def body(self, value: bytes) -> bytes:
+        """Bytes with credentials inside them replaced, if they are UTF-8 text. A change would break anything else."""
+        if len(value) < _SHORTEST:
+            return value
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return value
+        found = self.text(text)
+        return value if found == text else found.encode()
+
     def text(self, value: str) -> str:
         """The text with credentials inside it replaced."""
-        if not self._values or len(value) < 8:
+        if not self._values or len(value) < _SHORTEST:
             return value
-        value = redact_shapes(value)
         lowered = small_letters(value)
-        stems = self._stems if ":" in value or "=" in value else STEMS_OF_PROSE
-        found = [stem for stem in stems if stem in lowered]
-        if not found:
+        shaped = redact_shapes(value, lowered)
+        if shaped != value:
+            value, lowered = shaped, small_letters(shaped)
+        stems = stems_in(value, lowered, self._extra)
+        if not stems:
             return value
-        value = _without(value, credential_spans(value, lowered, found, self.hides))
-        return self._as_json(value) if value[:1] in ("{", "[") and len(value) <= _LONGEST_JSON else value
+        telling: list[str] = []
+
+        def hides(name: str) -> bool:
+            hidden = self.hides(name)
+            if hidden:
+                telling.append(name)
+            return hidden
+
+        value = _without(value, credential_spans(value, lowered, stems, hides))
+        is_json = value[:1] in ("{", "[") and len(value) <= _LONGEST_JSON
+        return self._as_json(value) if is_json and (telling or "\\u" in value or "\\/" in value) else value
 
     def _as_json(self, value: str) -> str:
         """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
