@@ -7,9 +7,10 @@ import re
 import string
 from typing import NamedTuple
 
-from .paths import CORPUS
+from .paths import CORPUS, DATA
 from .seeds import seeded
 
+_TEMPLATES = DATA / "redaction"
 _SLOT = re.compile(r"\{(b32|b64u|b64|url|an|alpha|low|up|hex|HEX|num):(\d+)\}|\{(pwurl|pw|phrase|uuid)\}")
 _LETTERS = string.ascii_letters
 _CHARACTERS = {
@@ -25,9 +26,9 @@ _CHARACTERS = {
     "b64u": _LETTERS + string.digits,
     "url": _LETTERS + string.digits + "-_",
 }
-_WORDS = "summer winter dragon monkey coffee purple garden silver hunter shadow castle rocket sunset falcon".split()
+_WORDS = ["summer", "winter", "dragon", "monkey", "coffee", "purple", "garden", "silver", "hunter", "shadow", "castle"]
 _SOURCES_WITH_CREDENTIALS = ("eyJhbGci", "app:s3cr3t@")
-"""Lines of the other corpus files that hold a credential."""
+"""Parts of the lines of the corpus that hold a credential."""
 HARMLESS_TEXTS = 1000
 
 
@@ -43,7 +44,7 @@ class Sample(NamedTuple):
 def credentials() -> list[Sample]:
     """Two hundred texts with credentials of many kinds."""
     samples, held_out = [], False
-    for number, line in enumerate((CORPUS / "credentials.txt").read_text().splitlines()):
+    for number, line in enumerate((_TEMPLATES / "credentials.txt").read_text().splitlines()):
         held_out = held_out or line == "# == held out"
         if line and not line.startswith("#"):
             kind, _, template = line.partition(" | ")
@@ -55,16 +56,15 @@ def credentials() -> list[Sample]:
 
 def harmless() -> list[tuple[str, bool]]:
     """A thousand texts without credentials, and whether each is held out. Half of them look as if they had some, the
-    others are lines of the other corpus files."""
+    others are lines of the corpus."""
     texts = []
-    templates = [one for one in (CORPUS / "harmless.txt").read_text().splitlines() if not one.startswith("#")]
+    templates = [one for one in (_TEMPLATES / "harmless.txt").read_text().splitlines() if not one.startswith("#")]
     for number, template in enumerate(templates):
         texts += [(_filled(template, seeded("harmless", number, time)), number % 2 == 1) for time in range(2)]
     for path in sorted(CORPUS.glob("*.txt")):
-        if path.name not in ("credentials.txt", "harmless.txt"):
-            for line in path.read_text().splitlines():
-                if len(line) >= 8 and not any(one in line for one in _SOURCES_WITH_CREDENTIALS):
-                    texts.append((line, len(texts) % 2 == 1))
+        for line in path.read_text().splitlines():
+            if len(line) >= 8 and not any(one in line for one in _SOURCES_WITH_CREDENTIALS):
+                texts.append((line, len(texts) % 2 == 1))
     assert len(texts) >= HARMLESS_TEXTS
     return texts[:HARMLESS_TEXTS]
 

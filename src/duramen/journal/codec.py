@@ -199,7 +199,7 @@ class _Encoding:
         return _Ext(Tag.BLOB, _pack(BlobRef(address, len(body), text)))
 
     def _mapping(self, value: Mapping[Any, Any]) -> Any:
-        plain = {}
+        plain: dict[Any, Any] = {}
         redactor = self._redactor
         known = redactor.known if redactor is not None else {}
         named = redactor is not None and redactor.names_a_value(value)

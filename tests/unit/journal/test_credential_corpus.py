@@ -51,7 +51,7 @@ def test_credentials_are_found_inside_long_text_json_and_other_scripts() -> None
     assert [sample for sample in found if any(secret in left for secret in sample.secrets)] == []
     keys = [sample for sample in found if "token" in sample.kind and " " not in sample.secrets[0]][:20]
     for sample in keys:
-        assert not leaks(sample._replace(text=f"密钥：{sample.text}。谢谢"))
+        assert not leaks(sample._replace(text=f"密钥{sample.text}。谢谢"))
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def _header_span(found: _Assignment) -> Span | None:
         cookies = _COOKIES.match(rest)
         values = [] if cookies is None else [one.partition("=")[2] for one in cookies[0].split(";")]
         return (start, end) if any(len(value) >= 8 for value in values) else None
-    words = _BETWEEN_WORDS.split(rest, maxsplit=12)
+    words = _BETWEEN_WORDS.split(rest, maxsplit=12)[:12]
     if not any(len(word) >= 8 and _is_mixed(word) and not _is_placeholder(word) for word in words):
         return None
     scheme, space, _ = rest.partition(" ")

@@ -155,7 +155,8 @@ def _hide(value: Any) -> Any:
 
 def _without(value: str, spans: Iterable[tuple[int, int]]) -> str:
     """The text with these parts of it replaced."""
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for first, last in spans:
         if first >= end:
             parts += (value[end:first], REDACTED)
