@@ -76,6 +76,7 @@ def test_messages_of_a_graph_are_redacted(saver: DuramenSaver, folder: pathlib.P
         *({"password": SECRET}, {KEY: 1}, Login(user="ada", password=SECRET, log=[KEY]), Note(KEY), [Note(KEY)] * 2),
         [HumanMessage(KEY), AIMessage("", tool_calls=[{"name": "f", "args": {"token": SECRET}, "id": "1"}])],
         [ToolMessage(content=[{"type": "text", "text": KEY}], tool_call_id="1", artifact={"api_key": SECRET})],
+        {(KEY, 1): 1, (1, 2): KEY},
         {"long": "x" * 2000 + f" {KEY}", "password": SECRET, "list": [{"token": SECRET}]},
     ],
     ids=lambda value: repr(value)[:40],

@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
+from ...errors import InvalidInput
 from ...journal.redaction import Redactor
 
 _Ext = msgspec.msgpack.Ext
 _decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.msgpack.encode
+_SEARCHED = frozenset([str, bytes, list, dict, _Ext])
 _OBJECTS = range(6)
 """The extension types of LangGraph's serializer that hold packed values: calls of constructors, and pydantic models."""
 
@@ -27,7 +29,8 @@ class ValueRedactor:
         self._redactor = redactor
 
     def packed(self, kind: str, body: bytes) -> bytes:
-        """The bytes of a value of this kind. The bytes of a kind that is not known are not changed."""
+        """The bytes of a value of this kind. Those of a kind that is not known, such as an encrypted one, stay. Raises
+        `InvalidInput` if the value is nested too deep."""
         if kind in ("bytes", "bytearray", "json"):
             return self._redactor.body(bytes(body))
         if kind != "msgpack":
@@ -35,9 +38,9 @@ class ValueRedactor:
         try:
             value = _decode(body)
             redacted = self._tree(value)
-            return body if redacted is value else _encode(redacted)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            return body  # not a form that can be searched
+        except RecursionError:
+            raise InvalidInput("a value of the graph is nested too deep", hint="store flatter data") from None
+        return body if redacted is value else _encode(redacted)
 
     def member(self, name: str, value: Any) -> Any:
         """A value under a name: hidden if the name is that of a credential."""
@@ -52,9 +55,9 @@ class ValueRedactor:
         if kind is bytes:
             body = self._redactor.body(value)
             return value if body == value else body
-        if kind is list:
+        if kind is list or kind is tuple:
             items = [self._tree(item) for item in value]
-            return value if all(map(is_, items, value)) else items
+            return value if all(map(is_, items, value)) else kind(items)
         if kind is dict:
             return self._mapping(value)
         if kind is _Ext and value.code in _OBJECTS:
@@ -68,7 +71,12 @@ class ValueRedactor:
         named = redactor.names_a_value(value)
         found: dict[Any, Any] = {}
         for key, item in value.items():
-            hidden = self._tree(redactor.member(key, item, named))
-            found[redactor.key(key, found) if type(key) is str else self._tree(key)] = hidden
+            if type(item) in _SEARCHED:
+                item = self._tree(redactor.member(key, item, named))
+            if type(key) is not str:
+                key = self._tree(key)
+            elif key not in redactor.clean:
+                key = redactor.key(key, found)
+            found[key] = item
         unchanged = all(map(is_, found, value)) and all(map(is_, found.values(), value.values()))
         return value if unchanged and len(found) == len(value) else found
