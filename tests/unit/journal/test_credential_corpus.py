@@ -8,6 +8,7 @@ import pytest
 from programs.credentials import Sample, credentials, harmless
 
 from duramen import Redactor
+from duramen.journal.redaction import REDACTED
 
 pytestmark = pytest.mark.promise("G11")
 REDACTOR = Redactor()
@@ -42,6 +43,37 @@ def test_what_was_redacted_is_not_redacted_again() -> None:
     for sample in credentials():
         once = REDACTOR.text(sample.text)
         assert REDACTOR.text(once) == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "日本: aB3dE5gH7",
+            "{'日本': 'y'}",
+            "member no = aB3dE5gH7",
+            '{"cvv": "123"}',
+            "{'jwt' : 'x1'}",
+            '{"x": "\\ud83d"}',
+        ),
+        *('{"a": "line\\nghp_aB3dE5gH7jK9mN1pQ3sT5vW7"}', '{"url": "https:\\/\\/ada:hunter2@db\\/x"}', "redis://:pw@h"),
+        *('{"password": "$ecret"}', '{"password": "*a"}', "password:hunter2", "İ password: hunter2x"),
+    ],
+)
+def test_odd_forms_are_found(text: str) -> None:
+    redactor = Redactor(extra=["日本", "member no"])
+    assert (REDACTED in redactor.text(text)) is ("ud83d" not in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("password-reset:user4711", "refresh_token:0b7c5a3e-1c4d-4e8f-9a6b-2d3c4e5f6a7b", "token:v2", "auth:user4711"),
+        *("sk-learn-contrib-estimators-and-pipelines", "npm_config_some_long_setting_of_the_registry", "pin: 13"),
+    ],
+)
+def test_names_with_colons_and_long_identifiers_stay(text: str) -> None:
+    assert REDACTOR.text(text) == text
 
 
 def test_credentials_are_found_inside_long_text_json_and_other_scripts() -> None:

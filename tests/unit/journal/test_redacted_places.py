@@ -66,6 +66,31 @@ def test_bytes_and_keys_stay_if_only_names_count() -> None:
         assert stored(dm, {KEY: KEY.encode()}) == {KEY: KEY.encode()}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            KEY,
+            f"Authorization: Bearer {SECRET}",
+            f"password={SECRET}" * 40,
+            f"key-{'0a' * 16}{KEY}",
+            f'"token": "{KEY}',
+        ),
+        *(
+            "https://ada:hunter2@example.com",
+            "IDENTIFIED BY 'IDENTIFIED BY '-----BEGIN RSA PRIVATE KEY-----&=\\r" + KEY,
+        ),
+    ],
+)
+def test_the_stored_form_of_a_name_is_stable(name: str) -> None:
+    redactor = Redactor()
+    once = redactor.name(name)
+    assert once != name
+    assert (redactor.name(once), redactor.text(once)) == (once, once)
+    assert redactor.name(name + "x") != once
+    assert len(once) <= 512
+
+
 def test_actors_are_redacted(tmp_path: pathlib.Path) -> None:
     with duramen.open(tmp_path / "agent.db") as dm:
         answer = dm.session("s").append("note", 1, actor=f"bot {KEY}")

@@ -100,7 +100,7 @@ def stems_in(text: str, lowered: str, more: Iterable[str] = ()) -> list[str]:
     if ":" not in text and "=" not in text:
         return [stem for stem in _STEMS_OF_PROSE if stem in lowered]
     stems = (*_STEMS, *more)
-    if '"' in text and '":' in text:
+    if '"' in text or "'" in text:
         stems += _STEMS_OF_JSON
     if "?" in text or "&" in text:
         stems += _STEMS_OF_QUERIES
@@ -161,7 +161,7 @@ def _is_assignment(found: _Assignment) -> bool:
         return found.before[-1:] == "<"
     if found.sign or after["verb"] or after["pair"]:
         return True
-    return found.name.startswith("--") or words_of(found.name)[-1] in _PASSWORD_WORDS
+    return found.name.startswith("--") or _last_word(found.name) in _PASSWORD_WORDS
 
 
 def _bounds(found: _Assignment) -> Span | None:
@@ -218,18 +218,18 @@ def _is_credential(found: _Assignment, value: str) -> bool:
     """Whether a value looks like a credential, given its name and the syntax between them."""
     if "\n" in value or "://" in value or _is_placeholder(value):
         return False
-    words = words_of(found.name)
+    words, last = words_of(found.name), _last_word(found.name)
     if value.isdigit():
         return 4 <= len(value) <= 12 and _DIGITS_COUNT.search(found.name) is not None
     if found.quote is None and _EXPRESSION.match(value):
         return False
-    if value.lower().startswith(words[-1]) and len(value) <= len(words[-1]) + 2:
+    if last and value.lower().startswith(last) and len(value) <= len(last) + 2:
         return False  # token = token2
     if " " in value:
-        return found.quote is not None and words[-1] == "passphrase"
+        return found.quote is not None and last == "passphrase"
     if found.after["pair"] and any(stem in value.lower() for stem in _STEMS):
         return False  # two names
-    if found.sign == ":" and not found.after["space"] and not found.quote and words[-1] not in _PASSWORD_WORDS:
+    if found.sign == ":" and not found.after["space"] and not found.quote and last not in _PASSWORD_WORDS:
         return _is_random(value) and _UUID.fullmatch(value) is None  # "password-reset:user4711" is a name
     if not found.sign:
         return _is_mixed(value) and _has(value, str.isdigit) and "=" not in value
@@ -239,6 +239,11 @@ def _is_credential(found: _Assignment, value: str) -> bool:
         return len(value) >= 4 and _names_a_password(words)
     # NAME=value, as in an environment: a password may be a plain word
     return found.sign == "=" and not found.after["space"] and found.name.isupper() and value.isalpha()
+
+
+def _last_word(name: str) -> str:
+    words = words_of(name)
+    return words[-1] if words else ""
 
 
 def _names_a_password(words: list[str]) -> bool:

@@ -86,7 +86,9 @@ class Redactor:
         if found == name:
             return name
         digest = scrypt(name.encode("utf-8", "surrogatepass"), salt=b"duramen.name", n=2**11, r=8, p=1, dklen=10)
-        return f"{digest.hex()} {found}"[:MAX_NAME]
+        stored = f"{digest.hex()} {found}"[:MAX_NAME]
+        # In a payload the name is redacted again, and must not change.
+        return stored if self.text(stored) == stored else f"{digest.hex()} {REDACTED}"
 
     def body(self, value: bytes) -> bytes:
         """Bytes with credentials inside them replaced, if they are UTF-8 text. A change would break anything else."""
@@ -107,9 +109,16 @@ class Redactor:
         shaped = redact_shapes(value, lowered)
         if shaped != value:
             value, lowered = shaped, small_letters(shaped)
+        telling = False
         stems = stems_in(value, lowered, self._extra)
-        if not stems:
-            return value
+        if stems:
+            value, telling = self._without_assigned(value, lowered, stems)
+        if value[0] in "{[" and len(value) <= _LONGEST_JSON and (telling or "\\u" in value or "\\/" in value):
+            return self._as_json(value)
+        return value
+
+    def _without_assigned(self, value: str, lowered: str, stems: Iterable[str]) -> tuple[str, bool]:
+        """The text without the values of telling names, and whether there is such a name."""
         telling: list[str] = []
 
         def hides(name: str) -> bool:
@@ -118,9 +127,7 @@ class Redactor:
                 telling.append(name)
             return hidden
 
-        value = _without(value, credential_spans(value, lowered, stems, hides))
-        is_json = value[:1] in ("{", "[") and len(value) <= _LONGEST_JSON
-        return self._as_json(value) if is_json and (telling or "\\u" in value or "\\/" in value) else value
+        return _without(value, credential_spans(value, lowered, stems, hides)), bool(telling)
 
     def _as_json(self, value: str) -> str:
         """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
