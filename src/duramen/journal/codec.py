@@ -210,7 +210,7 @@ class _Encoding:
                 if redactor is not None and (named or type(item) in _SEQUENCES or known.get(key) is not False):
                     item = redactor.member(key, item, named)
                 if redactor is not None and key not in redactor.clean:
-                    key = redactor.key(key, plain)
+                    key = redactor.key(key, plain, value)
                 odd = self._surrogates and not _is_unicode(key)
             else:
                 odd = kind not in _PLAIN_KEYS or (kind is int and not -(2**63) <= key < 2**64)

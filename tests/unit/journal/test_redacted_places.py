@@ -36,6 +36,7 @@ def stored(dm: Duramen, data: Any) -> Any:
         ({"body": b'{"password": "hunter2"}'}, {"body": b'{"password": "[redacted]"}'}),
         ({KEY: 1}, {REDACTED: 1}),
         ({KEY: 1, OTHER: 2, "a": 3}, {REDACTED: 1, f"{REDACTED} 2": 2, "a": 3}),
+        ({KEY: 1, REDACTED: 2}, {f"{REDACTED} 2": 1, REDACTED: 2}),
         ({KEY.encode(): 1, OTHER.encode(): 2}, {REDACTED.encode(): 1, f"{REDACTED} 2": 2}),
         ({(KEY, 1): 1}, {(REDACTED, 1): 1}),
         ({"a": {KEY: {OTHER: "x"}}}, {"a": {REDACTED: {REDACTED: "x"}}}),

@@ -76,7 +76,7 @@ class ValueRedactor:
             if type(key) is not str:
                 key = self._tree(key)
             elif key not in redactor.clean:
-                key = redactor.key(key, found)
+                key = redactor.key(key, found, value)
             found[key] = item
         unchanged = all(map(is_, found, value)) and all(map(is_, found.values(), value.values()))
         return value if unchanged and len(found) == len(value) else found

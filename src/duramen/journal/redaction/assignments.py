@@ -89,10 +89,12 @@ class _Assignment(NamedTuple):
         return self.sign is not None and self.quote is not None and self.quote == self.after["close"]
 
 
-def small_letters(text: str) -> str:
-    """The text in small letters, character for character."""
+def lower_case(text: str) -> str:
+    """The text in lower case, with the same number of characters."""
     lowered = text.lower()
-    return lowered if len(lowered) == len(text) else text.translate(_LETTERS)  # some letters become two
+    return (
+        lowered if len(lowered) == len(text) else text.translate(_LETTERS)
+    )  # the lower case of some letters is two characters
 
 
 def stems_in(text: str, lowered: str, more: Iterable[str] = ()) -> list[str]:

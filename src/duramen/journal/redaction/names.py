@@ -38,7 +38,7 @@ _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, in small letters."""
+    """The words of a name, in lower case."""
     return [word.lower() for word in _WORDS.findall(name)]
 
 

@@ -1,7 +1,7 @@
 """Credentials never reach the journal: values under telling names, and telling values, are replaced.
 
-Only text and bytes are replaced: a count under `tokens` is no secret. Text is searched as well. JSON inside text (a tool
-call's arguments) is read as JSON where its structure may show more. No text makes the search slow.
+Only text and bytes are replaced: a count under `tokens` is not a secret. Text is searched as well. JSON inside text (a
+tool call's arguments) is read as JSON where its structure may show more. No text makes the search slow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import chain, count
 from typing import Any
 
 from ..events import MAX_NAME
-from .assignments import credential_spans, small_letters, stems_in
+from .assignments import credential_spans, lower_case, stems_in
 from .names import names_a_credential
 from .shapes import REDACTED, redact_shapes
 
@@ -69,15 +69,15 @@ class Redactor:
         """Whether a mapping reads as {"name": a telling name, "value": …}."""
         return "value" in mapping and self.hides(mapping.get("name"))
 
-    def key(self, key: str, taken: Container[Any]) -> str:
-        """A key of a mapping with credentials inside it replaced. The result is not among the keys that are `taken`."""
+    def key(self, key: str, *taken: Container[Any]) -> str:
+        """A key of a mapping with credentials inside it replaced. A key that changes gets a number if it is `taken`."""
         found = self.text(key)
         if found == key:
             if len(self.clean) < _CACHED:
                 self.clean.add(key)
             return key
         numbered = (f"{found} {number}" for number in count(2))
-        return next(one for one in chain((found,), numbered) if one not in taken)
+        return next(one for one in chain((found,), numbered) if not any(one in keys for keys in taken))
 
     def name(self, name: str) -> str:
         """A name to store something under: as given, or with credentials replaced and a digest before it, so that
@@ -105,10 +105,10 @@ class Redactor:
         """The text with credentials inside it replaced."""
         if not self._values or len(value) < _SHORTEST:
             return value
-        lowered = small_letters(value)
+        lowered = lower_case(value)
         shaped = redact_shapes(value, lowered)
         if shaped != value:
-            value, lowered = shaped, small_letters(shaped)
+            value, lowered = shaped, lower_case(shaped)
         telling = False
         stems = stems_in(value, lowered, self._extra)
         if stems:

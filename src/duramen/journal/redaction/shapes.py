@@ -67,7 +67,7 @@ _BLOCK = re.compile(
 _AWS_SECRET = (
     r"(?<![A-Za-z0-9/+=])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
-"""Where an access key id is, its secret is not far."""
+"""Searched only in a text with an access key id. Other words of 40 characters are hashes."""
 _SEARCHED = (
     (":AA", re.compile(r"(?<!\d)(\d{8,10}:AA[\w-]{32,})")),  # Telegram
     ("1//0", re.compile(r"(?<![\w/:])(1//0[\w-]{30,})")),  # Google refresh tokens
@@ -81,7 +81,7 @@ _SEARCHED = (
     ("AKIA", re.compile(_AWS_SECRET)),
     ("ASIA", re.compile(_AWS_SECRET)),
 )
-"""A text that holds the sign is searched with the pattern, and the group is replaced."""
+"""Signs and patterns. A text is searched with a pattern only if it contains the sign. The group is replaced."""
 _URL = re.compile(
     r"""://([^\s/:@"'<>]*:(?!\d{1,5}[?#])(?![$<{%][^\s@/]*[}>)]?@|\*+@)[^\s/]+(?=@)|[A-Za-z0-9_-]{20,}(?=@))"""
 )
@@ -101,7 +101,7 @@ _COMMANDS = (
 
 
 def redact_shapes(value: str, lowered: str) -> str:
-    """The text with everything replaced that is a credential by its shape alone. `lowered`: in small letters."""
+    """The text with everything replaced that is a credential by its shape alone. `lowered` is the text in lower case."""
     words = _long_words(value)
     if words:
         value = _redact_keys(_substituted(value, lowered, _SCHEMES), words)
