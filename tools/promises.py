@@ -1,4 +1,4 @@
-"""Prints the tests of each promise in docs/promises.md. Fails if a built promise has none, or a test names no promise."""
+"""Prints the tests of each promise in docs/promises.md. Fails if a built promise has no test, or a test names none."""
 
 from __future__ import annotations
 

@@ -24,8 +24,6 @@ import os
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
-
 
 def _public_names() -> dict[str, str]:
     """The module of each public name, from lines such as `from .api.open import aopen as aopen`."""
@@ -40,12 +38,23 @@ __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULES[name]
     value = import_module(f".{name}", __name__) if module == "." else getattr(import_module(module, __name__), name)
     globals()[name] = value
     return value
+
+
+def _installed_version() -> str:
+    from importlib import metadata  # takes longer to import than duramen
+
+    try:
+        return metadata.version("duramen")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"  # used from a source tree that is not installed
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
 from .files.commands import import_, sync
 from .memory.commands import memory, proposals
 from .memory.model_commands import model
@@ -48,6 +47,8 @@ app.add_typer(model, name="model")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from .. import __version__
+
         typer.echo(f"duramen {__version__}")
         raise typer.Exit
 

@@ -1,8 +1,8 @@
-"""The context builder: what the model sees next in a session, built from its journal and nothing else.
+"""Builds what the model sees next in a session, from the session's journal alone.
 
-The newest compaction says up to which event the conversation is summarised. The window is those summaries, the hand-off
-and the progress of the session, and what was said since. If that is too much, the builder compacts first, which is
-journaled, and then builds from the journal: the result never depends on the process that built it.
+The newest compaction records up to which event the conversation is summarised. The context consists of the summaries,
+the hand-off, the progress, and the entries since that event. If they exceed the window, the builder journals a
+compaction first and then builds from the journal. The result is the same in every process.
 """
 
 from __future__ import annotations
@@ -47,35 +47,36 @@ from .window.settings import Window
 COMPACTED = "context"
 """The name of the bookmarks that compactions set."""
 _NEAR = 200
-"""Events that are read in a row, with all that lies between those of the conversation, and verified as a chain."""
+"""Up to this many events are read as one range and verified as a chain, including events outside the conversation."""
 _AT_ONCE = 2_000
-"""Entries that one pass of compaction summarises."""
+"""Conversation events that one pass of compaction reads."""
 _SUMMARY = "context.summary"
 _FRUITLESS = 5
-"""Compactions in a row that change nothing: others may have been first, but not so often."""
+"""Compactions in a row that may change nothing because another process compacted first. More mean damage."""
 _PATIENCE = 60.0
+"""Seconds to wait for another thread that compacts the same session."""
 _BLOCKS = 64
-"""Summaries of different people cannot be put together; of so many, the newest stay."""
+"""At most this many summaries are kept: the newest. Summaries of different subjects cannot be merged."""
 _HANDOFF_SHARE = 0.2
 _PROGRESS_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Up to where a conversation lies in summaries; `kept` are older events that are shown all the same."""
+    """Events up to `upto` are summarised, except those in `kept`. `summaries` are the positions of the summaries."""
 
     upto: int = 0
     kept: tuple[int, ...] = ()
     summaries: tuple[int, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
-    """Where summaries were given up: they said nothing, or are about too many people to be put together."""
+    """Ranges whose summaries were dropped: they were empty, or there were too many subjects to merge them."""
     id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a context is built from, as of a position. `read` is the last place that was read, `unread` are the places
-    that were not, because there are too many to do at once."""
+    """What a context is built from, as of a position. `read` is the last position that was read. `unread` are the
+    positions beyond the limit of one pass."""
 
     position: int
     compaction: Compaction
@@ -86,7 +87,7 @@ class Conversation:
 
 
 class ContextBuilder:
-    """Builds contexts for all sessions of a handle, which share its caches."""
+    """Builds contexts for all sessions of a handle. The sessions share its caches."""
 
     def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs) -> None:
         self._journal = journal
@@ -103,7 +104,11 @@ class ContextBuilder:
         self._renderers.clear()
 
     async def build(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
-        """The context at the session's end, compacted first if that is due; or as it was at a position."""
+        """Return the context at the end of the session, or at position `at`.
+
+        At the end, it compacts first if compaction is due. A read-only handle does not compact; what does not fit is
+        left out. Raises `JournalDamaged` if the newest compaction cannot be read.
+        """
         renderer, counting = self._renderer_for(window)
         compactions, fruitless, seen = int(at is None), 0, None
         while True:
@@ -117,9 +122,9 @@ class ContextBuilder:
                 fruitless = fruitless + 1 if conversation.compaction.id == seen else 0
                 seen = conversation.compaction.id
                 if fruitless > _FRUITLESS:
-                    raise JournalDamaged(session, position, "a compaction that cannot be read stands in the way")
+                    raise JournalDamaged(session, position, "the newest compaction cannot be read")
             except StoreReadOnly:
-                compactions = 0  # a read-only handle shows what fits without
+                compactions = 0
         added = await self._session_sections(session, position, window, counting)
         fitter = WindowFitter(session, window, renderer, counting)
         fitted = fitter.fit(system, [*added, *_summary_sections(conversation)], conversation.entries)
@@ -130,7 +135,7 @@ class ContextBuilder:
     async def _session_sections(
         self, session: str, position: int, window: Window, counting: CachedCounter
     ) -> list[Section]:
-        """What else the model is given as of a position: the hand-off and the progress."""
+        """The hand-off and the progress as of a position, as sections."""
         found = []
         begun = await self._handoffs.begun(session, upto=position)
         if begun is not None:
@@ -151,7 +156,7 @@ class ContextBuilder:
         return known
 
     def _counter(self, given: Any) -> TokenCounter:
-        """The counter that was asked for, made once: what it counted is remembered."""
+        """The counter for a `Window.counter` value. It is created once, because counters cache their counts."""
         for known, counter in self._counters:
             if known is given or (isinstance(given, str) and known == given):
                 return counter
@@ -187,7 +192,7 @@ class ContextBuilder:
         return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.bookmark.id)
 
     async def _events(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
-        """The events of a conversation at these positions, verified: as a chain, unless too many events lie between."""
+        """The verified events of a conversation at these positions. A short range is verified as a chain."""
         if last - first >= _NEAR or not places:
             return await self._reader.events(session, places)
         events = await self._journal.reader.events(session, first, last, None)
@@ -203,7 +208,7 @@ class ContextBuilder:
     async def _compact_locked(
         self, session: str, seen: Compaction, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> None:
-        """Compact, unless another thread of this process does: a model is not asked twice for the same."""
+        """Compact, unless another thread of this process does it first: the model is called once per summary."""
         with self._lock:
             lock = self._compaction_locks.setdefault(session, Lock())
         locked = await lock.acquire(_PATIENCE)
@@ -221,7 +226,7 @@ class ContextBuilder:
     async def _compact(
         self, session: str, conversation: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> None:
-        """Summarise what is due, as journaled events. Another process may do the same."""
+        """Journal summaries of the entries that are due. Another process may do the same at the same time."""
         summarised = self._due(session, conversation, window, counting, renderer)
         limit = summary_limit(window)
         blocks = [one for one in conversation.summaries if one.text]
@@ -235,7 +240,7 @@ class ContextBuilder:
     def _due(
         self, session: str, conversation: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> list[ConversationEntry]:
-        if conversation.unread:  # far too many: all that was read goes, but what is always shown, or not answered yet
+        if conversation.unread:  # summarise everything read, except pinned entries and calls without a result
             always = [entry for entry in conversation.entries if entry.priority is Priority.ALWAYS or entry.is_open]
             return [entry for entry in conversation.entries if entry not in always] + overflow(always)
         tokens = [renderer.render(session, entry, window.masked_from).tokens for entry in conversation.entries]
@@ -245,7 +250,7 @@ class ContextBuilder:
     async def _summarise(
         self, session: str, job: SummaryJob, limit: int, window: Window, counter: TokenCounter
     ) -> Summary:
-        """The journaled summary of a job: a model is not asked twice."""
+        """Return the journaled summary of a job, or write and journal it. The model is called once per job."""
         for event in await self._known(session, job.key):
             return _summary(event)
         written = await self._written(job, limit, window, counter)
@@ -258,7 +263,7 @@ class ContextBuilder:
         return _summary(event)
 
     async def _known(self, session: str, key: str) -> list[Event]:
-        """The summary under an idempotency key, in the session or what it was forked from."""
+        """The summary with an idempotency key, from the session or the sessions that it was forked from."""
         shared = await self._journal.reader.lineage(session)
         for origin, last in [(session, None), *((one.session, one.last) for one in shared)]:
             place = await self._journal.store.find(self._journal.workspace, origin, key)
@@ -280,14 +285,14 @@ class ContextBuilder:
         summarised: Sequence[ConversationEntry],
         blocks: Sequence[Summary],
     ) -> None:
-        """Journal up to where the conversation lies in summaries now."""
-        gone = {entry.position for entry in summarised}
+        """Journal the compaction, unless another process compacted in the meantime."""
+        replaced = {entry.position for entry in summarised}
         upto = conversation.read if conversation.unread else max(entry.last for entry in summarised)
         upto = max(upto, conversation.compaction.upto)
         staying = [
             place
             for entry in conversation.entries
-            if entry.position not in gone
+            if entry.position not in replaced
             for place in entry.places
             if place <= upto
         ]
@@ -301,13 +306,13 @@ class ContextBuilder:
         }
         rows = await self._journal.store.bookmarks(self._journal.workspace, session, BookmarkQuery(COMPACTED))
         if rows and rows[0].intact and rows[0].id != conversation.compaction.id:
-            return  # another process compacted meanwhile
-        own = rows[0].id if rows else None  # damaged or not: this one takes its place
+            return  # another process compacted in the meantime
+        own = rows[0].id if rows else None  # the new compaction follows the newest one, even a damaged one
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft("context.compacted", data, "duramen"), owner)]
         bookmark = Bookmark(COMPACTED, self._journal.ids.random(6).hex(), 0, self._journal.clock.now(), owner=owner.ref)
         changes = (BookmarkChanges((bookmark,), after=(COMPACTED, own)),)
-        with suppress(CheckpointConflict):  # the same
+        with suppress(CheckpointConflict):  # another process compacted in the meantime
             await self._journal.append_prepared(session, prepared, owner, changes=changes)
 
 
@@ -323,9 +328,9 @@ def _summary_sections(conversation: Conversation) -> list[Section]:
 
 
 def _other_traces(conversation: Conversation) -> list[ContextTrace]:
-    """The traces of what is in no entry and no section."""
+    """Traces of the ranges that appear in no entry and in no section."""
     found = [
-        ContextTrace(one.first, one.last, "summary", Shown.SUMMARISED, "nothing in it was worth keeping", 0)
+        ContextTrace(one.first, one.last, "summary", Shown.SUMMARISED, "the summary is empty", 0)
         for one in conversation.summaries
         if not one.text
     ]
@@ -336,11 +341,11 @@ def _other_traces(conversation: Conversation) -> list[ContextTrace]:
                 last,
                 "summary",
                 Shown.LEFT_OUT,
-                "nothing in it was worth keeping, or summaries were about too many people",
+                "the summaries were empty, or belonged to too many subjects to be merged",
                 0,
             )
         )
     if conversation.unread:
         first, last = conversation.unread[0], conversation.unread[-1]
-        found.append(ContextTrace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))
+        found.append(ContextTrace(first, last, "entries", Shown.LEFT_OUT, "too many entries for one pass", 0))
     return found

@@ -1,4 +1,4 @@
-"""How a session begins that continues another one."""
+"""Journals the hand-off at the start of a session that continues another one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OpenWork = Callable[[str], Awaitable[tuple[Sequence[str], Sequence[str]]]]
 """The open questions of a session's runs, and their steps in doubt."""
 
 _PATIENCE = 30.0
-"""Seconds to wait for another call of the same session that journals the hand-off."""
+"""Seconds to wait for another call that journals the hand-off of the same session."""
 
 
 class Continuation:
-    """Journals the hand-off from the session that this one continues, once, before this session's first own event."""
+    """Journals the hand-off from the session that this one continues: once, before any other event of this session."""
 
     def __init__(self, services: Services, session: str, open_work: OpenWork, continues: str | None) -> None:
         self._services = services
@@ -34,7 +34,7 @@ class Continuation:
         return self._continues is not None
 
     async def begin(self) -> None:
-        """Journal the hand-off, if one is pending. Raises `InvalidInput` if the session continues another one."""
+        """Journal the hand-off if one is pending. Raises `InvalidInput` if the session continues a different one."""
         if self._continues is None:
             return
         acquired = await self._lock.acquire(_PATIENCE)
@@ -50,14 +50,14 @@ class Continuation:
         handoffs = self._services.handoffs
         begun = await handoffs.begun(self._session)
         if begun is not None and begun.session != old:
-            from .handoff import goes_on_from
+            from .handoff import already_continues
 
-            raise goes_on_from(self._session, begun.session)
+            raise already_continues(self._session, begun.session)
         if begun is None:
             await handoffs.begin(self._session, await self._handoff_of(old))
 
     async def handoff(self) -> Handoff:
-        """What a session that continues this one must know."""
+        """The hand-off for a session that continues this one."""
         await self.begin()
         return await self._handoff_of(self._session)
 

@@ -1,7 +1,7 @@
-"""Episodes: what happened in a session and in those that it goes on from, in a line each.
+"""Episodes: what happened in a session and in the sessions that it continues, one line each.
 
-They are read from the journal, which keeps everything; what counts as an episode is a policy: so many in a session, for
-so long after the last of them, the important ones before the trivial ones. An unfinished run keeps them all.
+Episodes are read from the journal, which keeps every event. `EpisodePolicy` limits how many there are and how long they
+last; less important ones are dropped first. The episodes of a session with an open run do not expire.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .window.conversation import ConversationEntry, EntryKind, Priority, convers
 from .window.conversation_reader import ConversationReader
 
 _LONGEST = 400
-"""Characters of one episode; the whole is in the journal, under its reference."""
+"""Characters of one episode. The full text is in the journal, under its reference."""
 _LOOK_BACK = 4
-"""How many times the cap is looked at for important ones among the older."""
+"""Up to `cap` times this many older entries are read to find important ones."""
 _KINDS = {
     EntryKind.MESSAGE: "said",
     EntryKind.CALL: "did",
@@ -39,8 +39,12 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Something that happened: "said", "did", "decided", "erred", "resolved" or "observed". `fix` is how an error was
-    put right; `outcome` what an action gave. What is cut ends with a reference to the whole, for `session.fetch`."""
+    """Something that happened in a session.
+
+    `kind` is "said", "did", "decided", "erred", "resolved" or "observed". `outcome` is the result of a tool call. `fix`
+    is the resolution of an error. `times` counts identical episodes in a row. A shortened text ends with a reference
+    to the full text, for `session.fetch`.
+    """
 
     session: str
     position: int
@@ -54,7 +58,7 @@ class Episode:
 
     @property
     def line(self) -> str:
-        """All of it in a line."""
+        """The episode as one line of text."""
         after = "" if self.outcome is None else f" -> {self.outcome}"
         if self.kind == "erred":
             after = " (not resolved)" if self.fix is None else f" (resolved: {self.fix})"
@@ -62,7 +66,7 @@ class Episode:
 
 
 class Episodes:
-    """Tells what is under way, and what happened lately."""
+    """Reads the work in progress and the recent episodes of sessions."""
 
     def __init__(self, journal: Journal, progress: ProgressLog, policy: EpisodePolicy) -> None:
         self._journal = journal
@@ -71,11 +75,11 @@ class Episodes:
         self._reader = ConversationReader(journal)
 
     async def working(self, session: str) -> list[str]:
-        """What is under way: goal, next action, blocker."""
+        """The progress of a session as lines: goal, next action, blocker, completed steps."""
         return progress_lines(await self._progress.read(session))
 
     async def last(self, session: str, limit: int, kinds: frozenset[str] | None = None) -> list[Episode]:
-        """The last things that happened, in time order: in the session, then in those that it goes on from."""
+        """The newest `limit` episodes in time order, from the session and the sessions that it continues."""
         found: list[Episode] = []
         for origin in await self._progress.chain(session):
             if len(found) >= limit:
@@ -85,7 +89,7 @@ class Episodes:
         return found
 
     async def of(self, session: str) -> list[Episode]:
-        """All episodes of a session that count, in time order."""
+        """The episodes of a session that its policy keeps, in time order. Empty if they expired."""
         head = await self._journal.reader.head(session)
         if head.position == 0:
             return []
@@ -102,7 +106,7 @@ class Episodes:
         return _pruned(_once(episodes), cap)
 
     async def _alive(self, session: str, last: Event) -> bool:
-        """Whether a session's episodes still count: it was written to lately, or a run is not finished."""
+        """Whether the episodes are within their ttl, or the session has an open run."""
         ttl = self._policy.ttl
         if ttl is None or self._journal.clock.now() - last.time <= ttl * 1e6:
             return True
@@ -136,7 +140,7 @@ def _episode(session: str, entry: ConversationEntry, times: dict[int, int]) -> E
 
 
 def _visible(content: Any) -> str:
-    """What was said in blocks, without what is no text. Reasoning is private."""
+    """The text of content blocks. Other blocks, such as private reasoning, become their type in brackets."""
     if not isinstance(content, list) or not all(isinstance(block, dict) and "type" in block for block in content):
         return text_of(content)
     parts = [block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content]
@@ -152,7 +156,7 @@ def _short(text: str, position: int, most: int = _LONGEST) -> str:
 
 
 def _once(episodes: Sequence[Episode]) -> list[Episode]:
-    """The same thing several times in a row is one episode, which counts them."""
+    """Merge identical episodes in a row into one that counts them."""
     found: list[Episode] = []
     for one in episodes:
         before = found[-1] if found else None
@@ -168,7 +172,7 @@ def _content(one: Episode) -> tuple[Any, ...]:
 
 
 def _pruned(episodes: list[Episode], cap: int | None) -> list[Episode]:
-    """So many that the cap holds: trivial ones go first, and of equals the older one."""
+    """Drop episodes above the cap: the lowest priority first, then the oldest."""
     if cap is None or len(episodes) <= cap:
         return episodes
     kept = sorted(range(len(episodes)), key=lambda index: (-Priority[episodes[index].priority.upper()], -index))[

@@ -1,4 +1,4 @@
-"""Hand-off: what a new session must know to go on from an old one, and that it went on."""
+"""Hand-off: what a session passes to the session that continues it, and the event that records it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .window.conversation import EntryKind, is_well_formed
 from .window.conversation_reader import ConversationReader
 
 _DECISIONS = 8
-_LOOKED_AT = 400
-"""Entries of the old conversation among which decisions are looked for."""
+_SEARCHED = 400
+"""The newest conversation events that are searched for decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """What a session leaves to the next: how far it came, which questions are open, what was decided lately and why,
-    and which steps may or may not have happened. `position` is where the session stood."""
+    """What a session passes to the next: its progress, open questions, recent decisions with reasons, and the steps in
+    doubt. `position` is the last event of the session at that time."""
 
     session: str
     position: int
@@ -32,11 +32,11 @@ class Handoff:
     decisions: tuple[str, ...]
     in_doubt: tuple[str, ...]
     decided: tuple[tuple[str, int], ...] = ()
-    """Where the decisions lie: they are not copied, so that erasing a person reaches them."""
+    """Session and position of each decision. The journal stores these and no copies, so that erasure reaches them."""
 
     def text(self, counter: TokenCounter, budget: int) -> str:
-        """The same as text of at most `budget` tokens; what is in doubt and what comes next are said first."""
-        lines = [f"This session goes on from {plain(self.session)!r}."]
+        """The hand-off as text of at most `budget` tokens. Steps in doubt and the next action come first."""
+        lines = [f"This session continues {plain(self.session)!r}."]
         lines += [f"In doubt, may have happened: {one}" for one in self.in_doubt]
         lines += progress_lines(self.progress)
         lines += [f"Open question: {one}" for one in self.questions]
@@ -45,8 +45,7 @@ class Handoff:
 
 
 def progress_lines(progress: Progress) -> list[str]:
-    """A record of progress as lines, the most important first; the completed steps are there so that nobody does them
-    again."""
+    """The progress as lines, the most important first. Completed steps are included so that they are not repeated."""
     if not progress.goal:
         return []
     lines = [f"Goal: {plain(progress.goal)}{' (finished)' if progress.finished else ''}"]
@@ -60,7 +59,7 @@ def progress_lines(progress: Progress) -> list[str]:
 
 
 class Handoffs:
-    """Reads what sessions leave, and journals who goes on from whom."""
+    """Builds hand-offs, and journals which session continues which."""
 
     def __init__(self, journal: Journal, progress: ProgressLog) -> None:
         self._journal = journal
@@ -68,12 +67,12 @@ class Handoffs:
         self._progress = progress
 
     async def of(self, session: str, questions: Sequence[str], in_doubt: Sequence[str]) -> Handoff:
-        """What a session leaves, as it stands."""
+        """The hand-off of a session as of now. Raises `InvalidInput` if the session does not exist."""
         head = await self._journal.reader.head(session)
         if head.position == 0:
-            raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
+            raise InvalidInput(f"there is no session {session!r} to continue", hint="check the id of the session")
         progress = await self._progress.read(session)
-        places = await self._reader.places(session, 1, head.position, _LOOKED_AT)
+        places = await self._reader.places(session, 1, head.position, _SEARCHED)
         events = await self._reader.readable(session, places)
         decided = [(session, event.position) for event in reversed(events) if _is_decision(event)]
         begun = await self.begun(session)
@@ -83,7 +82,7 @@ class Handoffs:
         return Handoff(session, head.position, progress, tuple(questions), tuple(said), doubt, tuple(decided))
 
     async def _decisions(self, decided: Sequence[tuple[str, int]]) -> list[str]:
-        """Decisions with their reasons, newest first; without what was erased."""
+        """Decisions with their reasons, in the order given. Erased ones are left out."""
         said = []
         for session, place in decided:
             for event in await self._reader.readable(session, [place]):
@@ -92,7 +91,7 @@ class Handoffs:
         return said
 
     async def begun(self, session: str, *, upto: int | None = None) -> Handoff | None:
-        """What the session, or one that it was forked from, went on from, if it did."""
+        """The hand-off that the session, or one that it was forked from, began with. None if it continues nothing."""
         found = await self._journal.bookmarks.newest(session, HANDOFF, upto=upto)
         events = [] if found is None else await self._journal.bookmarks.events(found.session, [found.bookmark.position])
         if not events or events[0].erased or events[0].type != CONTINUES:
@@ -104,8 +103,11 @@ class Handoffs:
         return Handoff(data["session"], data["position"], Progress(), questions, said, doubt, decided)
 
     async def begin(self, session: str, handoff: Handoff) -> None:
-        """Journal that a session goes on from another, once. Its progress is the other's until it says something of its
-        own."""
+        """Journal that a session continues another. A repeat does nothing.
+
+        The session has the progress of the other until it records its own. Raises `InvalidInput` if it already
+        continues a different session.
+        """
         data = {
             "session": handoff.session,
             "position": handoff.position,
@@ -127,12 +129,14 @@ class Handoffs:
         except CheckpointConflict:
             begun = await self.begun(session)  # another process was first
             if begun is not None and begun.session != handoff.session:
-                raise goes_on_from(session, begun.session) from None
+                raise already_continues(session, begun.session) from None
 
 
-def goes_on_from(session: str, other: str) -> InvalidInput:
-    """A session goes on from one other, and no more."""
-    return InvalidInput(f"session {session!r} goes on from {other!r} already", hint="name that one, or a new session")
+def already_continues(session: str, other: str) -> InvalidInput:
+    """The error for a second `continues`: a session continues at most one other."""
+    return InvalidInput(
+        f"session {session!r} already continues {other!r}", hint=f"pass {other!r}, or choose a new session id"
+    )
 
 
 def _is_decision(event: Event) -> bool:

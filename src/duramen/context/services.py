@@ -1,4 +1,4 @@
-"""The services of a handle: what its sessions use beyond the journal, wired together."""
+"""Creates the services that the sessions of a handle share: checkpoints, progress, hand-offs, episodes, context."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """One for each handle; its sessions share the caches. `progress`, `handoffs`, `episodes` and `context_builder` exist
-    after `load`, which the first session calls: their import takes a while, and runs do not need them."""
+    """The services of one handle. Its sessions share them and their caches.
+
+    `progress`, `handoffs`, `episodes` and `context_builder` exist after `load`, which the first session calls. Runs do
+    not need them, and their import is slow.
+    """
 
     progress: ProgressLog
     handoffs: Handoffs
@@ -37,7 +40,7 @@ class Services:
         self._loading = threading.Lock()
 
     def load(self) -> None:
-        """Create what sessions need. Does nothing after the first call."""
+        """Create the services that only sessions need. Does nothing after the first call."""
         with self._loading:
             if self._loaded:
                 return

@@ -1,4 +1,4 @@
-"""What a session recalls: its own progress and episodes, and the workspace's memory, as one text for a model."""
+"""Recall for a session: its progress, its episodes and the workspace's memories, as one text for a model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ..memory.recollection import Recollection
 
 _MOST = 1_000_000
-"""Hits at most, whatever is asked for."""
+"""The largest effective `limit` of a search."""
 
 _PENDING = 5
-"""How many of the newest undecided proposals are shown."""
+"""How many pending proposals are shown, newest first."""
 
 _DECIDED_BY_PEOPLE = ("preference", "identity")
 """Kinds of memory that a model may propose but not save."""
@@ -38,7 +38,11 @@ class SessionRecall:
     async def recall(
         self, query: str, *, budget: int, subject: str | None, limit: int, recent: int, explain: bool = False
     ) -> Recollection:
-        """What the session knows that fits a query, within a budget of tokens."""
+        """Return what the session knows that matches a query, in at most `budget` tokens.
+
+        `limit` is the number of memories to find, `recent` the number of episodes to add. Raises `InvalidInput` for an
+        empty query or a number out of range.
+        """
         from ..memory.knowledge.proposals import ProposalState
         from ..memory.ranking.selection import SearchRequest
         from ..memory.recollection import recollect
@@ -48,7 +52,7 @@ class SessionRecall:
         check_whole("recent", recent, 0)
         check_whole("limit", limit, 1)
         if not isinstance(query, str) or not query.strip():
-            raise InvalidInput("there is nothing to search for", hint="give text")
+            raise InvalidInput("the query is empty or not text", hint="give the text to search for")
         service, episodes = self._memory.load(), self._services.episodes
         audiences = await service.catalog.audiences(subject, self._session)
         now = moment(self._journal.clock.now())
@@ -71,7 +75,8 @@ class SessionRecall:
         )
 
     async def use_tool(self, name: str, arguments: object, subject: str | None) -> str:
-        """Carry out a model's call of a memory tool. What cannot be done is said in the text, for the model."""
+        """Execute a model's call of a memory tool and return the text for the model. A failure is returned as text,
+        not raised."""
         try:
             if name == "fetch":
                 return await self._fetch(arguments)
@@ -122,7 +127,7 @@ async def _propose(
     wanted = ProposalDraft(content, kind, details, "", "the model proposed it", None)
     proposal = await service.proposals.make(wanted, subject, "assistant", False)
     if proposal is None:
-        return "That is known already."
+        return "That is already known."
     if proposal.state == "dismissed":
-        return "That was proposed before, and the user did not want it saved."
+        return "That was proposed before, and the user dismissed it."
     return "Proposed. It is not saved until the user accepts it."

@@ -1,4 +1,4 @@
-"""A whole turn of a conversation: recall, build the context, ask the model, save both sides, propose memories."""
+"""One turn of a conversation: recall, build the context, call the model, save both messages, propose memories."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from .window.context import Context
 
 Responder = Callable[["Context"], str | Awaitable[str]] | Model | str
-"""What answers: a function that takes the context, a model, or the name of a model."""
+"""What produces the reply: a function that takes the context, a model, or the name of a model."""
 
 
 class InstructionSource(Protocol):
-    """Where an AGENTS.md lies: what `dm.files(…)` returns."""
+    """A folder that may contain an AGENTS.md, such as the one that `dm.files(…)` returns."""
 
     def instructions(self) -> str:
-        """Its text; empty if there is none."""
+        """The text of AGENTS.md. Empty if there is none."""
         ...
 
 
@@ -44,7 +44,7 @@ _PREFIX = "turn:"
 
 @dataclass(frozen=True, slots=True)
 class TurnStep:
-    """A step of a turn, in the order in which they were taken."""
+    """One step of a turn, for its trace."""
 
     name: str
     detail: str
@@ -52,8 +52,11 @@ class TurnStep:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What a turn gave. `considered` holds what the gate decided about each sentence, with its reason; `proposed` is
-    what came of it: nothing is saved about people before they accept it."""
+    """The result of a turn.
+
+    `considered` holds the admission decision about each sentence of the input, with its reason. `proposed` holds the
+    new memory proposals; none is saved before the user accepts it. `trace` lists the steps in order.
+    """
 
     reply: str
     context: Context
@@ -85,11 +88,12 @@ class TurnCycle:
         max_tokens: int,
         files: InstructionSource | None,
     ) -> TurnResult:
-        """Take a turn. With an `id`, taking it again repeats nothing that was journaled."""
+        """Take one turn. With an `id`, a repeat continues after what was journaled: an answered turn does not call the
+        model again. Raises `TurnConflict` if the `id` was used with another input."""
         from ..memory.extraction.admission import assess_sentences
 
         if not isinstance(user_input, str) or not user_input.strip():
-            raise InvalidInput("there is no input to answer", hint="give text")
+            raise InvalidInput("the input is empty or not text", hint="give the text of the user's message")
         key = None if id is None else _PREFIX + check_name("turn", id)
         trace = []
         head = (await self._journal.reader.head(self._session)).position
@@ -108,7 +112,7 @@ class TurnCycle:
         before = await self._answered(key)
         reply = await _reply(model, context, max_tokens) if before is None else before
         if not isinstance(reply, str) or not reply.strip():
-            raise InvalidInput("the model gave no text", hint="let the function return what the model said")
+            raise InvalidInput("the model returned no text", hint="return the text of the reply from the function")
         trace.append(TurnStep("call", "answered before" if before is not None else f"{len(reply)} characters"))
         said = await self._say("assistant", reply, subject, key)
         trace.append(TurnStep("save", f"#{asked.position} and #{said.position}"))
@@ -124,19 +128,19 @@ class TurnCycle:
         return (await self._journal.append(self._session, [message(role, text, None, None)], **options))[0]
 
     async def _context(self, system: str, recalled: Recollection, files: InstructionSource | None) -> Context:
-        """The context, which begins with the persona, AGENTS.md, the system prompt and what was recalled."""
+        """The context. Its system text is the persona, AGENTS.md, the system prompt and the recalled memories."""
         instructions = "" if files is None else await run_blocking(files.instructions)
         parts = (await self._memory.load().persona.text(), instructions, system, recalled.text)
         prompt = "\n\n".join(part for part in parts if part)
         return await self._services.context_builder.build(self._session, self._services.window, at=None, system=prompt)
 
     def _differs(self, asked: Event, user_input: str) -> bool:
-        """Whether a turn that was taken before had another input, as the journal has it: without credentials."""
+        """Whether an earlier turn had another input. Compares redacted texts, because the journal stores those."""
         said = self._journal.prepare(message("user", user_input, None, None), NOBODY)
         return not asked.erased and bool(asked.data["content"] != said.data["content"])
 
     async def _answered(self, key: str | None) -> str | None:
-        """What the model said in this turn before it was cut off."""
+        """The model's reply, if this turn was interrupted after the reply was journaled."""
         if key is None:
             return None
         stored = self._journal.stored_name(f"{key}:assistant")
@@ -149,7 +153,7 @@ class TurnCycle:
     async def _propose_all(
         self, considered: tuple[Verdict, ...], asked: Event, subject: str | None, key: str | None
     ) -> list[Proposal]:
-        """Propose what passed the gate, and journal what the gate said. Doing it again proposes nothing twice."""
+        """Propose the admitted sentences and journal all admission decisions. Idempotent."""
         from ..memory.knowledge.proposals import ProposalDraft
 
         proposals = self._memory.load().proposals
@@ -181,7 +185,7 @@ async def _reply(model: Responder, context: Context, max_tokens: int) -> str:
         return str(await run_blocking(lambda: reply(form, max_tokens=max_tokens)))
     if hasattr(model, "complete"):
         said = context.plain()
-        head = "\n\n".join(one["content"] for one in said if one["role"] == "system")  # summaries and hand-off, too
+        head = "\n\n".join(one["content"] for one in said if one["role"] == "system")  # includes summaries and hand-off
         transcript = "\n\n".join(f"{one['role']}: {one['content']}" for one in said if one["role"] != "system")
         ask = model.complete
         return str(await run_blocking(lambda: ask(transcript, system=head, max_tokens=max_tokens)))

@@ -1,1 +1,4 @@
-"""Events, codec, hash chain, sealing and folding. Pure: the world comes in through `duramen.ports`."""
+"""Events, codec, hash chain, sealing and redaction. This package does no I/O of its own: it uses `duramen.ports`.
+
+Start with `journal` (append, follow, fork, erase) and `reader` (verified reads).
+"""

@@ -1,4 +1,4 @@
-"""Finding places in a session by name, over the sessions that it was forked from."""
+"""Bookmarks of a session, including those of the sessions that it was forked from."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .owners import NOBODY, Owner, Owners
 from .reader import Reader
 
 ATTACHED = "+"
-"""How the names begin under which lies what is attached to a bookmark."""
+"""The prefix of the names of bookmarks that are attached to another bookmark."""
 
 
 def attached_to(name: str, id: str) -> str:
-    """The name under which lies what is attached to a bookmark."""
+    """The name of the bookmarks that are attached to the bookmark with this name and id."""
     return attached_under(name) + _short(id, 12)
 
 
 def attached_under(name: str) -> str:
-    """How all those names begin, for the bookmarks under one name."""
+    """The prefix of `attached_to` for all bookmarks with this name."""
     return ATTACHED + _short(name, 6)
 
 
 def _short(text: str, size: int) -> str:
-    """A text of any length by its hash: there are many of these names, and each is stored twice."""
+    """A short hash of a text. There are many attached bookmarks, and each name is stored twice."""
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=size).digest()).decode()
 
 
@@ -49,7 +49,7 @@ class Bookmarks:
         self._owners = owners
 
     async def find(self, session: str, query: BookmarkQuery, page: int = 100) -> AsyncGenerator[Found, None]:
-        """Bookmarks, newest first: the session's own, then those of the events that it shares."""
+        """Yield bookmarks, newest first: the session's own, then those of the events that it shares."""
         stretches = [
             (session, None),
             *((one.session, one.last) for one in reversed(await self._reader.lineage(session))),
@@ -68,23 +68,23 @@ class Bookmarks:
     async def newest(
         self, session: str, name: str, *, upto: int | None = None, until: int | None = None
     ) -> Found | None:
-        """The newest bookmark under a name that is intact, at or before a position or a time."""
+        """The newest intact bookmark with this name, at or before the position `upto` and the time `until`."""
         async for found in self.find(session, BookmarkQuery(name, None, upto, until), page=1):
             if found.bookmark.intact:
                 return found
         return None
 
     async def events(self, session: str, positions: Sequence[int]) -> list[Event]:
-        """Single events of this very session, each verified; what is missing is left out."""
+        """The session's own events at these positions, verified. Positions that do not exist are left out."""
         items = await self._store.pick(self._workspace, session, positions)
         return await self._reader.opened_feed(items)
 
     async def owner_of(self, ref: bytes | None) -> Owner | None:
-        """The living owner with this reference."""
+        """The owner with this reference, or None if the subject was erased."""
         return NOBODY if ref is None else (await self._owners.load([ref])).get(ref)
 
     async def digests(self, session: str, positions: Sequence[int]) -> list[tuple[int, bytes]]:
-        """What stands for the payloads at these positions once they are gone; without those that are gone already."""
+        """The positions and digests of the payloads at these positions. Payloads that were removed are left out."""
         found = []
         for item in await self._store.pick(self._workspace, session, positions):
             owner = await self.owner_of(item.record.subject)

@@ -1,8 +1,8 @@
-"""Plain data and registered types to msgpack bytes and back. Never pickle.
+"""Encodes plain data and registered types as msgpack, and decodes them. It never uses pickle.
 
-What msgpack cannot say natively travels as extension types (see `Tag`). Equal values give equal bytes
-in every process: sets are sorted, mappings keep their order, which is part of their value. Text and bytes
-above a size leave the payload and become blobs, referred to by address.
+Types that msgpack does not have are stored as extension types (see `Tag`). Equal values give equal bytes in every
+process: sets are sorted, and mappings keep their order, which is part of their value. Text and bytes above a size
+become blobs. The payload then contains the address of the blob.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SEQUENCES = frozenset([list, tuple])
 
 
 class Tag:
-    """The extension types. Numbers are stored: never reuse one."""
+    """The extension types. Their numbers are stored, so a number must never get another meaning."""
 
     TUPLE = 1
     SET = 2
@@ -42,16 +42,16 @@ class Tag:
     DECIMAL = 8
     UUID = 9
     PATH = 10
-    INTEGER = 11  # outside 64 bits
+    INTEGER = 11  # integers outside 64 bits
     REGISTERED = 12
     BLOB = 13
-    TEXT = 14  # with lone surrogates, which UTF-8 cannot carry
+    TEXT = 14  # text with lone surrogates, which UTF-8 cannot encode
     COMPLEX = 15
-    MAPPING = 16  # with keys other than text, numbers and None
+    MAPPING = 16  # mappings with keys other than text, numbers and None
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """Stands in a payload for bytes or text stored apart."""
+    """A reference in a payload to bytes or text in a blob."""
 
     address: bytes
     size: int
@@ -59,7 +59,7 @@ class BlobRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Unregistered(msgspec.Struct, frozen=True):
-    """Stands for a value whose class this program does not register, where such values are kept."""
+    """A value whose class this program does not register, if the codec has `keep_unknown`."""
 
     name: str
     version: int
@@ -67,16 +67,18 @@ class Unregistered(msgspec.Struct, frozen=True):
 
 
 class Encoded(NamedTuple):
-    """A payload and the large parts that left it, by address."""
+    """A payload and its large parts, by address."""
 
     payload: bytes
     parts: dict[bytes, bytes]
 
 
 class Codec:
-    """Encodes with redaction, decodes without trust. `blob_above` is the size in bytes from which
-    text and bytes are stored apart; with `keep_unknown`, values of unregistered classes come back as
-    `Unregistered` instead of being refused."""
+    """Encodes values, with redaction, and decodes payloads, which it does not trust.
+
+    Text and bytes of more than `blob_above` bytes become blobs. With `keep_unknown`, a value of an unregistered class
+    is decoded as `Unregistered`. Without it, such a value raises `UnknownType`.
+    """
 
     def __init__(
         self,
@@ -93,27 +95,26 @@ class Codec:
         self.decode_whole = self.reader(_no_blob)
 
     def whole(self) -> Codec:
-        """The same codec, but nothing is stored apart."""
+        """The same codec, but without blobs: payloads contain all of their data."""
         twin = Codec(registry=self._registry, redactor=self.redactor, keep_unknown=self._keep_unknown)
         twin.blob_above = 2**62
         return twin
 
     def encode(self, value: Any, reference: Reference) -> Encoded:
-        """The bytes of a value. `reference` gives the address of a large part."""
+        """Encode a value. `reference` returns the address of a large part. Raises `UnknownType` for a type that is not
+        registered, and `InvalidInput` for data that is nested too deeply or contains itself."""
         return _Encoding(self._registry, self.redactor, self.blob_above, reference).run(value)
 
     def decode(self, payload: bytes | memoryview, load: Callable[[BlobRef], Any]) -> Any:
-        """The value of some bytes; `load` gives what a blob's reference stands for.
-
-        Raises `UnknownType` for a type that is not registered and ValueError for broken bytes.
-        """
+        """Decode a payload. `load` returns the content of a blob. Raises `UnknownType` for a type that is not
+        registered and ValueError for damaged bytes."""
         try:
             return self.reader(load)(payload)
         except (msgspec.DecodeError, TypeError, LookupError, ArithmeticError, OSError, RecursionError) as error:
-            raise ValueError(f"not a payload: {error!r}") from error
+            raise ValueError(f"the payload cannot be decoded: {error!r}") from error
 
     def reader(self, load: Callable[[BlobRef], Any]) -> Callable[[bytes | memoryview], Any]:
-        """`decode` for a row of payloads, without the translation of errors."""
+        """A function that decodes many payloads faster than `decode`. It raises the errors of msgspec."""
 
         def hook(code: int, data: memoryview) -> Any:
             value = self._revive(code, data, hook)
@@ -124,7 +125,7 @@ class Codec:
     def _revive(self, code: int, data: memoryview, hook: Callable[[int, memoryview], Any]) -> Any:
         revive = _REVIVE.get(code)
         if revive is None and code != Tag.REGISTERED:
-            raise UnknownType(f"extension {code}", hint="a newer duramen wrote this; upgrade")
+            raise UnknownType(f"extension {code}", hint="upgrade duramen: a newer version wrote this value")
         inner = msgspec.msgpack.Decoder(ext_hook=hook).decode(data)
         if revive is not None:
             return revive(inner)
@@ -138,11 +139,11 @@ class Codec:
 
 
 def _no_blob(ref: BlobRef) -> Any:
-    raise ValueError(f"a part of {ref.size} bytes lies apart")
+    raise ValueError(f"a part of {ref.size} bytes is in a blob")
 
 
 class _Encoding:
-    """One walk over a value."""
+    """The encoding of one value."""
 
     __slots__ = ("_blob_above", "_redactor", "_reference", "_registry", "_surrogates", "parts")
 
@@ -159,11 +160,11 @@ class _Encoding:
             try:
                 return Encoded(_pack(self._walk(value)), self.parts)
             except UnicodeEncodeError:
-                self._surrogates = True  # rare: look at every text this time
+                self._surrogates = True  # rare, so texts are only checked in a second pass
                 return Encoded(_pack(self._walk(value)), self.parts)
         except RecursionError:
             raise InvalidInput(
-                "the payload is nested too deep, or contains itself", hint="store plain trees of data"
+                "the payload is nested too deeply, or contains itself", hint="store flatter data without cycles"
             ) from None
 
     def _walk(self, value: Any) -> Any:
@@ -206,7 +207,7 @@ class _Encoding:
         for key, item in value.items():
             kind = type(key)
             if kind is str:
-                # A name that is known to be harmless, with an item that is no list, needs no second look.
+                # A name that is known to be harmless needs no check, unless its item is a list or tuple.
                 if redactor is not None and (named or type(item) in _SEQUENCES or known.get(key) is not False):
                     item = redactor.member(key, item, named)
                 if redactor is not None and key not in redactor.clean:
@@ -223,7 +224,7 @@ class _Encoding:
         return plain
 
     def _pairs(self, value: Mapping[Any, Any]) -> Any:
-        """A mapping with keys that msgpack has no form for, as a list of pairs."""
+        """A mapping with keys that msgpack cannot represent, as a list of pairs."""
         pairs: dict[bytes, tuple[Any, Any]] = {}
         for key, item in value.items():
             if self._redactor is not None:
@@ -242,7 +243,7 @@ class _Encoding:
         index = 0
         plain = []
         try:
-            for index, item in enumerate(value):  # noqa: B007 - the path of what goes wrong
+            for index, item in enumerate(value):  # noqa: B007 - the index is part of the path in the error
                 if redactor is not None and type(item) is tuple:
                     item = redactor.pair(item)
                 plain.append(walk(item))
@@ -306,7 +307,7 @@ def _surrogate_bytes(value: str) -> bytes:
 
 
 def surrogate_text(body: bytes) -> str:
-    """The text of bytes that may hold lone surrogates."""
+    """Decode UTF-8 that may contain lone surrogates."""
     return body.decode("utf-8", "surrogatepass")
 
 
@@ -333,9 +334,9 @@ def _path(parts: list[Any]) -> pathlib.PurePath:
 
 
 def _bytes(value: Any) -> bytes:
-    # A number would make that many zero bytes: stored data must not choose how much memory is taken.
+    # bytes(n) would allocate n zero bytes: stored data must not choose how much memory is used.
     if not isinstance(value, bytes):
-        raise ValueError("bytes were expected")
+        raise ValueError("a value that should be bytes is not")
     return value
 
 

@@ -1,4 +1,4 @@
-"""From drafts to an append: encode, take large parts out, and place the records on a head."""
+"""From drafts to records: encode payloads, move large parts into blobs, and place the records on a head."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .owners import Owner
 from .sealing import NONCE_BYTES, EnvelopeFlags, blob_place, payload_place, seal
 
 _APART_ABOVE = 16
-"""A payload this many times larger than `blob_above` becomes a blob itself."""
+"""A payload that is this many times larger than `blob_above` becomes a blob itself."""
 
 
 class Prepared(NamedTuple):
-    """A draft with its payload encoded, and the data as reading will give it back."""
+    """A draft with its encoded payload, its large parts by address, and the data as a reader will get it."""
 
     draft: Draft
     body: bytes
@@ -31,7 +31,7 @@ class Prepared(NamedTuple):
 
 
 class Encoder(NamedTuple):
-    """Everything that encoding needs to know."""
+    """Encodes the drafts of one workspace."""
 
     codec: Codec
     ids: Ids
@@ -39,15 +39,18 @@ class Encoder(NamedTuple):
     max_payload: int
 
     def drafts(self, drafts: Sequence[Draft], owner: Owner) -> list[Prepared]:
-        """Encode the drafts. Raises `InvalidInput` before anything is stored."""
+        """Encode the drafts. Raises `InvalidInput` for a draft that cannot be stored."""
         if not drafts:
             raise InvalidInput("there is nothing to append", hint="give at least one event")
         return [self.draft(draft, owner) for draft in drafts]
 
     def draft(self, draft: Draft, owner: Owner) -> Prepared:
-        """Encode one draft."""
+        """Encode one draft. Raises `InvalidInput` if it cannot be stored, `PayloadTooLarge` if it is too large."""
         if not isinstance(draft, Draft):
-            raise InvalidInput("that is no list of drafts", hint="give duramen.Draft(type, data) for each event")
+            raise InvalidInput(
+                f"a value of type {type(draft).__name__} is not a draft",
+                hint="give a list with one duramen.Draft(type, data) per event",
+            )
         if type(draft.type) is not str or draft.type not in _good_types:
             _note_good(check_name("event type", draft.type))
         if draft.actor is not None:
@@ -58,7 +61,7 @@ class Encoder(NamedTuple):
         size = len(body) + sum(map(len, parts.values())) if parts else len(body)
         if size > self.max_payload:
             raise PayloadTooLarge(size, self.max_payload)
-        # Decode it now: what could not be read again must not be stored.
+        # Decode it now: a payload that cannot be read must not be stored.
         data = self.codec.decode(body, _loader(parts)) if parts else self.codec.decode_whole(body)
         if len(body) <= self.codec.blob_above * _APART_ABOVE:
             return Prepared(draft, body, EnvelopeFlags.PLAIN, parts, data)
@@ -71,7 +74,7 @@ class Encoder(NamedTuple):
         return draft if redacted == actor else msgspec.structs.replace(draft, actor=redacted)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
-        """The large parts as they will lie in the store, by address: one order of locks for all writers."""
+        """The large parts as blobs, sorted by address, so that all writers lock them in the same order."""
         ordered = sorted(parts.items())
         return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in ordered]
 
@@ -85,7 +88,7 @@ class Encoder(NamedTuple):
     def placing(
         self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
     ) -> Callable[[Head], list[Record]]:
-        """A function from the session's head to the records that follow it."""
+        """A function from the head of the session to the records that follow it."""
         workspace, random = self.workspace, self.ids.random
         ref, _, salt, data_key = owner
         placed: tuple[Head | None, list[Record]] = (None, [])
@@ -93,7 +96,7 @@ class Encoder(NamedTuple):
         def place(head: Head) -> list[Record]:
             nonlocal placed
             if placed[0] == head:
-                return placed[1]  # the same again: a nonce must never meet a second place
+                return placed[1]  # the same records: sealing them again would need new nonces
             position, previous = head
             first_key = key
             records = []
@@ -120,7 +123,7 @@ _good_types: set[str] = set()
 
 
 def _note_good(kind: str) -> None:
-    """Types are few and come again and again: each is checked once."""
+    """Remember a valid type. There are few types, so each is checked only once."""
     if len(_good_types) < 1024:
         _good_types.add(kind)
 

@@ -1,4 +1,4 @@
-"""Bytes as they are stored outside the events: compressed where that helps, sealed for their owner and their place."""
+"""Envelopes for bytes that are stored outside the events: compressed if that saves space, and sealed."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from ..ports import Ids
 from .owners import Owner
 from .sealing import NONCE_BYTES, EnvelopeFlags, seal, unseal
 
-_PRESS_ABOVE = 512
-"""Bytes from which compression is tried."""
+_COMPRESS_ABOVE = 512
+"""Compression is tried for bodies with more bytes than this."""
 
 _idle: list[zstandard.ZstdCompressor] = []
-"""Compressors that nobody uses now: making one takes longer than most of what it is used for."""
+"""Unused compressors. Creating one takes longer than most compressions."""
 
 
-def _pressed(body: bytes) -> bytes:
+def _compressed(body: bytes) -> bytes:
     try:
         compressor = _idle.pop()
     except IndexError:
         compressor = zstandard.ZstdCompressor(level=3)
-    pressed = compressor.compress(body)
+    compressed = compressor.compress(body)
     _idle.append(compressor)
-    return pressed
+    return compressed
 
 
 def enclose(body: bytes, owner: Owner, where: bytes, ids: Ids) -> bytes:
-    """Bytes as they are stored: compressed where that helps, and sealed for their owner and their place."""
+    """The envelope of `body`: compressed if that saves a tenth, and sealed with the owner's key if it has one. A sealed
+    envelope opens only with the same `where`."""
     flags = EnvelopeFlags.PLAIN
-    if len(body) > _PRESS_ABOVE:
-        pressed = _pressed(body)
-        if len(pressed) < len(body) * 0.9:
-            body, flags = pressed, EnvelopeFlags.ZSTD
+    if len(body) > _COMPRESS_ABOVE:
+        compressed = _compressed(body)
+        if len(compressed) < len(body) * 0.9:
+            body, flags = compressed, EnvelopeFlags.ZSTD
     nonce = ids.random(NONCE_BYTES) if owner.data_key else b""
     return seal(body, flags, owner.data_key, nonce, where)
 
 
 def disclose(envelope: bytes, owner: Owner, where: bytes) -> bytes:
-    """What was enclosed. ValueError if it was changed, moved, or is another owner's."""
+    """The body of an envelope. Raises ValueError if it was changed, moved, or sealed for another owner."""
     try:
         flags, body = unseal(envelope, owner.data_key, where)
     except KeyMissing as error:
-        raise ValueError("a part of it is sealed under a key that its owner never had") from error
+        raise ValueError("a part is sealed, but its owner has no key") from error
     if not flags & EnvelopeFlags.ZSTD:
         return body
     try:
         return zstandard.ZstdDecompressor().decompress(body)
-    except (zstandard.ZstdError, MemoryError) as error:  # a damaged size may ask for anything
-        raise ValueError("a part of it does not unpack") from error
+    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may declare any size
+        raise ValueError("a part cannot be decompressed") from error

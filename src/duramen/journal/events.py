@@ -16,7 +16,7 @@ MAX_NAME = 512
 
 
 def moment(time: int) -> dt.datetime:
-    """A time in microseconds as a datetime in UTC; the nearest that a calendar has."""
+    """A time in microseconds as a datetime in UTC. A time outside the range of datetime gives its nearest bound."""
     try:
         return _EPOCH + dt.timedelta(microseconds=time)
     except OverflowError:
@@ -24,17 +24,17 @@ def moment(time: int) -> dt.datetime:
 
 
 def micros(what: str, value: object) -> int:
-    """A datetime in microseconds. Raises `InvalidInput` for what is none, or has no time zone."""
+    """A datetime in microseconds since 1970. Raises `InvalidInput` unless it is a datetime with a time zone."""
     if not isinstance(value, dt.datetime) or value.utcoffset() is None:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a datetime with a time zone")
+        raise InvalidInput(f"{repr(value)[:80]} cannot be `{what}`", hint="give a datetime with a time zone")
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """What happened, when, by whom and why. `position` counts from 1 in its session.
+    """What happened, when, by whom and why. The first event of a session has `position` 1.
 
-    `cause` is the position of the event that led to this one, or ``"session#position"`` if it lies in
-    another session. `data` is None and `erased` true once its subject was erased.
+    `cause` is the position of the event that led to this one, or ``"session#position"`` for an event of another
+    session. After the subject was erased, `data` is None and `erased` is True.
     """
 
     session: str
@@ -51,12 +51,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def at(self) -> dt.datetime:
-        """When it was journaled, in UTC."""
+        """When the event was appended, in UTC."""
         return moment(self.time)
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An event that is still to be appended, for `append_all`."""
+    """An event to append with `append_all`."""
 
     type: str
     data: Any = None
@@ -65,20 +65,20 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class SessionStatus(enum.StrEnum):
-    """What to do with a session id: start, attach, wait, recover, or leave alone."""
+    """The state of a session. It tells a caller whether to start, attach, wait or recover."""
 
     UNKNOWN = "unknown"
-    """Nothing is journaled under this id: a fresh start."""
+    """The session has no events. Start it."""
     IDLE = "idle"
-    """There are events, but no run is open."""
+    """The session has events and never had a run."""
     LIVE = "live"
-    """A run is open and its owner's lease is good: leave it to the owner."""
+    """A run is open and a worker holds its lease. Leave it to that worker."""
     PARKED = "parked"
-    """A run waits for a person, a signal or a time."""
+    """An open run waits for a person, a signal or a time."""
     CRASHED = "crashed"
-    """A run is open and nobody owns it: resume it."""
+    """A run is open and no worker holds its lease. Resume it."""
     FINISHED = "finished"
-    """The last run ended; its outcome is in the journal."""
+    """The last run ended. Its outcome is in the journal."""
 
 
 RUN_EVENTS: dict[str, SessionStatus] = {
@@ -89,11 +89,12 @@ RUN_EVENTS: dict[str, SessionStatus] = {
     "run.failed": SessionStatus.FINISHED,
     "run.cancelled": SessionStatus.FINISHED,
 }
-"""The events that open, park and end a run, and how a session stands after each without an owner."""
+"""The events that open, park and end a run, and the status of the session after each if no lease is held."""
 
 
 def standing(last_run_event: str | None, any_event: bool, owned: bool) -> SessionStatus:
-    """How a session stands, from its last run event and whether its lease is good."""
+    """The status of a session. `last_run_event` is the type of its last run event, `owned` whether its lease is
+    valid."""
     if not any_event:
         return SessionStatus.UNKNOWN
     if last_run_event is None:
@@ -103,7 +104,7 @@ def standing(last_run_event: str | None, any_event: bool, owned: bool) -> Sessio
 
 
 def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> SessionStatus:
-    """How a session stands whose last run is in the catalog."""
+    """The status of a session from the row of its last run. `owned` says whether its lease is valid."""
     if status != "open":
         return SessionStatus.FINISHED
     if owned:
@@ -112,7 +113,8 @@ def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> Ses
 
 
 def check_name(what: str, name: object) -> str:
-    """`name`, if it can be one: text, not empty, not too long, no NUL."""
+    """Return `name`. Raises `InvalidInput` unless it is text of 1 to `MAX_NAME` characters without NUL and lone
+    surrogates."""
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or "\0" in name:
         shown = repr(name)[:80]
         raise InvalidInput(
@@ -123,12 +125,12 @@ def check_name(what: str, name: object) -> str:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InvalidInput(f"the {what} {name!r} is not valid Unicode", hint="drop lone surrogates") from None
+            raise InvalidInput(f"the {what} {name!r} is not valid Unicode", hint="remove lone surrogates") from None
     return name
 
 
 def check_cause(cause: object) -> int | str | None:
-    """`cause`, if it can be one: a position, or "session#position"."""
+    """Return `cause`. Raises `InvalidInput` unless it is None, a position or "session#position"."""
     if cause is None or (isinstance(cause, int) and not isinstance(cause, bool) and 1 <= cause < 2**63):
         return cause
     if isinstance(cause, str):
@@ -136,13 +138,13 @@ def check_cause(cause: object) -> int | str | None:
         if mark and session and position.isdecimal():
             return check_name("cause", cause)
     raise InvalidInput(
-        f"{cause!r} cannot be the cause",
+        f"{repr(cause)[:80]} cannot be the cause",
         hint="give the position of an event in this session, or 'session#position'",
     )
 
 
 def check_types(types: Iterable[str] | str | None) -> frozenset[str] | None:
-    """A set of event types from one, several or none."""
+    """The event types as a set, or None for all types. Raises `InvalidInput` for a name that cannot be a type."""
     if types is None:
         return None
     if isinstance(types, (str, bytes)) or not isinstance(types, Iterable):
@@ -151,7 +153,7 @@ def check_types(types: Iterable[str] | str | None) -> frozenset[str] | None:
 
 
 def check_whole(what: str, value: object, least: int) -> int:
-    """A whole number that is at least `least`."""
+    """Return `value`. Raises `InvalidInput` unless it is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint=f"give a whole number from {least}")
+        raise InvalidInput(f"{repr(value)[:80]} cannot be `{what}`", hint=f"give a whole number from {least}")
     return value

@@ -41,7 +41,7 @@ from .verification import Verification, Verifier
 
 
 class EventProjection(Protocol):
-    """Rows that events of some types write next to themselves, in the appending transaction.
+    """Adds rows to a batch for events of some types. The store writes them in the transaction of the events.
 
     Events of these `types` are encoded whole: no part of their payload is stored as a blob.
     """
@@ -51,12 +51,12 @@ class EventProjection(Protocol):
     def extend(
         self, session: str, prepared: Sequence[Prepared], owner: Owner, changes: Sequence[BatchChange]
     ) -> Sequence[BatchChange]:
-        """The changes of a batch, with the rows of its events added."""
+        """`changes` with the rows of these events added. Must not do I/O. Raises to refuse the append."""
         ...
 
 
 class NoProjection:
-    """Events that write nothing but themselves."""
+    """Adds no rows."""
 
     types: frozenset[str] = frozenset()
 
@@ -67,7 +67,7 @@ class NoProjection:
 
 
 class ErasureReport(NamedTuple):
-    """What erasing a subject removed. `tombstones` are the events that say so, one a session."""
+    """What the erasure of a subject removed. `tombstones` are the events that record it, one per session."""
 
     subject: str
     payloads: int
@@ -103,17 +103,17 @@ class Journal:
         self._plain = not keyring
         self._projection = projection or NoProjection()
         self._preparing = Encoder(codec, ids, workspace, max_payload)
-        # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
+        # Tombstones are placed inside the store's transaction, where no blob can be added.
         self._whole = Encoder(codec.whole(), ids, workspace, max_payload)
         self.reader = Reader(store, workspace, codec, self._owners)
         self.bookmarks = Bookmarks(store, workspace, self.reader, self._owners)
         self.codec = codec.whole()
-        """For states, which are stored in bodies of their own."""
+        """The codec for states. It makes no blobs, because states are stored in chunks."""
         self._verifier = Verifier(store, workspace, self._owners)
 
     async def check_key(self) -> None:
-        """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
-        data key here, which is what the next opening is checked against."""
+        """Raise `WrongKey` or `KeyMissing` now instead of at the first read. With a master key, this creates the data
+        key of the workspace if there is none. The next call checks the master key against that data key."""
         row = await self.store.subject(self.workspace, WORKSPACE)
         if row is not None:
             self._owners.keyring.unwrap(self.workspace, row)
@@ -131,7 +131,11 @@ class Journal:
         subject: str | None = None,
         fence: int | None = None,
     ) -> list[Event]:
-        """Store events at the end of a session, whole or not at all; durable on return."""
+        """Append events to a session: all of them, or none. On return they are safe from a power cut.
+
+        With a `key` that was used before, returns the events that were stored then. Raises `InvalidInput` if that
+        append had another number of events. See `Store.append` for the errors of `expected` and `fence`.
+        """
         if key is not None:
             key = self.stored_name(check_name("idempotency key", key))
             repeated = await self._inherited(session, key, len(drafts))
@@ -152,7 +156,7 @@ class Journal:
             try:
                 stored = await self.store.append(batch)
             except SubjectGone:
-                self._owners.forget_all()  # erased by another process since: the name starts over
+                self._owners.forget_all()  # another process erased it: create a new subject with this name
                 continue
             if stored.repeated:
                 return await self._stored(session, stored.records, len(prepared))
@@ -169,7 +173,7 @@ class Journal:
         changes: Sequence[BatchChange] = (),
         synced: bool = True,
     ) -> Batch:
-        """Prepared events as the store takes them."""
+        """The batch of prepared events for the store."""
         blobs: Sequence[Blob] = ()
         for item in prepared:
             if item.parts:
@@ -188,16 +192,16 @@ class Journal:
         return name if self.codec.redactor is None else self.codec.redactor.name(name)
 
     async def owner(self, subject: str | None) -> Owner:
-        """The owner of what is about a subject, for `prepare`."""
+        """The owner of data about a subject, for `prepare`. None stands for the workspace."""
         return NOBODY if subject is None and self._plain else await self._owners.of(subject)
 
     def forget_owners(self) -> None:
-        """Look subjects up again: another process erased one of them."""
+        """Read subjects again from the store, because another process erased one."""
         self._owners.forget_all()
 
     def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
-        """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
-        its payload is encoded whole: nothing of it lies apart."""
+        """Encode an event for a later `append_prepared`. The `data` of the result is what a reader will get. With
+        `whole`, no part of the payload becomes a blob, so erasing the payload removes everything."""
         whole = whole or (
             isinstance(draft, Draft) and isinstance(draft.type, str) and draft.type in self._projection.types
         )
@@ -217,15 +221,16 @@ class Journal:
         within: Transaction | None = None,
         synced: bool = True,
     ) -> Stored:
-        """Store events that were prepared for this owner, with changes to runs and projections; in a transaction, if
-        one is given. Without `synced`, the events are committed on return (a killed process loses nothing), but a power
-        cut may remove them until the next synced append or `Store.sync`."""
+        """Append events that were prepared for this owner, with changes of runs and projections, and within a
+        transaction if one is given. `release` also releases the lease of `fence`. Without `synced`, the events are
+        committed on return and survive the death of the process, but a power cut may remove them until the next synced
+        append or `Store.sync`."""
         every = (*changes, ReleaseLease()) if release else changes
         batch = await self._batch(session, prepared, owner, key, expected, fence, every, synced)
         return await self.store.append(batch) if within is None else within.append(batch)
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
-        """The records of that key in what a fork shares with its ancestors, which never changes."""
+        """The records with this key among the events that a fork shares with its ancestors."""
         for origin, first, last in await self.reader.lineage(session):
             position = await self.store.find(self.workspace, origin, key)
             if position is not None and first <= position and position + count - 1 <= last:
@@ -233,19 +238,19 @@ class Journal:
         return None
 
     async def _new_blobs(self, prepared: list[Prepared], owner: Owner, synced: bool) -> list[Blob]:
-        """The blobs to store with a batch. A batch that is not synced brings all of its blobs: those that are there may
-        have come with another that is lost by the same crash."""
+        """The blobs to store with a batch: those that are missing. An unsynced batch contains all of its blobs, because
+        an existing blob may belong to another unsynced batch, which a power cut can remove."""
         parts = {address: body for item in prepared for address, body in item.parts.items()}
         missing = await self.store.missing_blobs(self.workspace, list(parts)) if synced else parts
         return self._preparing.blobs({address: parts[address] for address in missing}, owner)
 
     async def _stored(self, session: str, records: list[Record], count: int) -> list[Event]:
         first, *rest = records
-        # The events of one append share its time, and only the first of them has its key.
+        # The events of one append have the same time, and only the first one has the key.
         if len(records) != count or any(record.time != first.time or record.key is not None for record in rest):
             raise InvalidInput(
-                f"the key {first.key!r} was used for an append of another size",
-                hint="a key stands for one append: repeat it as it was, or choose another key",
+                f"the key {first.key!r} was already used for an append with another number of events",
+                hint="repeat the first append unchanged, or choose another key",
             )
         return await self.reader.events(session, records[0].position, records[-1].position, None)
 
@@ -259,8 +264,8 @@ class Journal:
     async def follow(
         self, session: str, after: int, types: frozenset[str] | None, timeout: float | None
     ) -> AsyncGenerator[list[Event], None]:
-        """Pages of events after a position as they come, from any process; ends `timeout` seconds
-        after the last one, if given."""
+        """Yield pages of events after a position, and wait for new ones from any process. Ends when there was no new
+        event for `timeout` seconds. None waits without a limit. A power cut cannot remove an event that was yielded."""
         idle = 0.0
         while True:
             mark = await self.store.mark()
@@ -283,14 +288,15 @@ class Journal:
             idle += await self.store.changed(mark, slice_)
 
     async def _is_safe(self, session: str, last: Event) -> bool:
-        """Sync, so that nothing leaves that a power cut could still remove, nor is passed over in its place. False if the
-        event is no longer there: a database server that crashed since it was read may have lost it."""
+        """Sync, so that a power cut cannot remove the event any more. Returns False if the event is gone, because a
+        database server that crashed after the read may have lost it."""
         await self.store.sync()
         found = await self.reader.records(session, last.position, last.position)
         return bool(found) and found[0][1].hash == last.hash
 
     async def fork(self, session: str, new: str, at: int | None) -> None:
-        """Make `new` share this session's events up to `at` (the end, if not given)."""
+        """Create the session `new`, which shares the events of `session` up to `at` (by default up to the end). Raises
+        `UnknownSession`, `SessionExists`, or `InvalidInput` for a position after the end."""
         check_name("session", new)
         _check_position("at", at)
         head = await self.reader.head(session)
@@ -308,7 +314,7 @@ class Journal:
         await self.store.fork(self.workspace, session, point, new, self.clock.now())
 
     async def sessions(self) -> AsyncGenerator[SessionRow, None]:
-        """All sessions of the workspace, by id."""
+        """All sessions of the workspace, sorted by id."""
         after = ""
         while True:
             rows = await self.store.sessions(self.workspace, after, PAGE)
@@ -317,11 +323,13 @@ class Journal:
             if len(rows) < PAGE:
                 return
             if rows[-1].session <= after:
-                raise StoreDamaged("the order of the sessions is broken", hint="run verify, and restore a backup")
+                raise StoreDamaged(
+                    "the database returns sessions in the wrong order", hint="run `duramen verify`, or restore a backup"
+                )
             after = rows[-1].session
 
     async def standing(self, session: str) -> SessionStatus:
-        """Whether to start, attach, wait, recover or leave a session alone."""
+        """The status of a session: whether to start, attach, wait or recover."""
         lease = await self.store.lease(self.workspace, session)
         now = self.clock.now()
         owned = lease is not None and lease.expires > now
@@ -339,20 +347,20 @@ class Journal:
         return standing(last, any_event, owned)
 
     async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
-        """Take the session's lease for a while; None if another owner holds it."""
+        """Take the session's lease for `seconds`. None if another owner holds it."""
         now = self.clock.now()
         check_name("session", session)
         check_name("owner", owner)
         return await self.store.acquire(self.workspace, session, owner, now, _until(now, seconds))
 
     async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
-        """Keep the lease for a while longer; raises `LeaseLost`."""
+        """Extend the lease to `seconds` from now. Raises `LeaseLost` if it expired or was taken."""
         now = self.clock.now()
         return await self.store.renew(self.workspace, session, fence, now, _until(now, seconds))
 
     async def safe_feed(self, after: int, limit: int) -> list[FeedItem]:
-        """Events of all sessions after a cursor that a power cut can no longer remove. They are read again after the sync: a
-        database server that crashed meanwhile may have lost some, and use their places again."""
+        """The feed after a cursor, without events that a power cut could remove. It reads again after the sync, because
+        a database server that crashed in between may have lost events and reused their places."""
         while True:
             items = await self.store.feed(self.workspace, after, limit)
             if items:
@@ -361,7 +369,8 @@ class Journal:
                 return items
 
     async def deliver(self, outlet: Outlet) -> int:
-        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        """Deliver all events after the outlet's durable cursor, in feed order. Returns how many were delivered. After a
+        crash the outlet receives the last page again."""
         check_name("outlet", outlet.name)
         delivered = 0
         while True:
@@ -374,7 +383,7 @@ class Journal:
             except JournalDamaged:
                 if await self.store.feed(self.workspace, before, PAGE) == items:
                     raise
-                continue  # a subject was erased during the read: the page was half old, half new
+                continue  # a subject was erased during the read, so the page was inconsistent
             outlet.apply(events)
             reach("outlet.applied")
             if await self.store.advance(self.workspace, outlet.name, before, items[-1].cursor):
@@ -382,11 +391,11 @@ class Journal:
             reach("outlet.advanced")
 
     async def erase(self, subject: str) -> ErasureReport:
-        """Destroy the subject's key and remove its payloads and blobs and leave a tombstone in each
-        session that held any, all in one transaction. Erasing again finds nothing and is no error."""
+        """Destroy the subject's key, remove its payloads and blobs, and append a tombstone to each session that had
+        any, all in one transaction. Erasing a subject that does not exist reports zeros and is not an error."""
         check_name("subject", subject)
         row = await self.store.subject(self.workspace, subject)
-        if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
+        if row is None:  # a process that was killed during the erasure may have left bytes in the files
             await self.purge()
             return ErasureReport(subject, 0, 0, 0, 0, 0, 0, False, [])
         owner, now = await self._owners.of(None), self.clock.now()
@@ -407,12 +416,12 @@ class Journal:
         return ErasureReport(subject, *counts, destroyed, tombstones)
 
     async def purge(self) -> None:
-        """Let no byte of what was removed stay in the store's files and logs."""
+        """Remove deleted bytes from the store's files and logs, as `Store.erase` describes."""
         await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
 
     async def rotate(self, source: KeySource) -> int:
-        """Wrap every data key of the workspace under the new master key; payloads are not touched.
-        Returns how many keys moved. Interrupted, it can be called again."""
+        """Encrypt every data key of the workspace with the new master key. Payloads do not change. Returns how many
+        keys were changed. If it is interrupted, call it again."""
         fresh = master_keys(source)
         if not fresh:
             raise InvalidInput("there is no new key", hint="pass one made with duramen.new_key()")
@@ -432,8 +441,8 @@ class Journal:
         return moved
 
     async def verify(self, session: str | None = None) -> Verification:
-        """Walk the chain of one session, or of all sessions with their blobs and the database's own
-        check. Damage is reported, not raised."""
+        """Verify the hash chain of one session, or of all sessions, with their blobs and the integrity check of the
+        store. Damage is reported in the result, not raised."""
         return await (self._verifier.everything() if session is None else self._verifier.session(session))
 
 
@@ -446,10 +455,12 @@ _LONGEST = 100 * 366 * 24 * 3600
 
 def _until(now: int, seconds: float) -> int:
     if not isinstance(seconds, (int, float)) or not seconds <= _LONGEST:
-        raise InvalidInput(f"a lease cannot last {seconds!r} seconds", hint="give a number, at most a century")
+        raise InvalidInput(
+            f"a lease cannot last {repr(seconds)[:80]} seconds", hint="give a number of seconds, at most 100 years"
+        )
     return now + int(seconds * 1e6)
 
 
 def _check_position(what: str, position: int | None) -> None:
     if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
-        raise InvalidInput(f"{position!r} cannot be `{what}`", hint="positions are whole numbers from 0")
+        raise InvalidInput(f"{repr(position)[:80]} cannot be `{what}`", hint="give a whole number from 0")

@@ -1,4 +1,4 @@
-"""Who owns a payload: the subject's salt and data key, looked up once and remembered."""
+"""The owners of payloads: the salts and data keys of subjects, read once and cached."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..ports import Rewrap, Store, SubjectRow
 from .sealing import Keyring
 
 WORKSPACE = ""
-"""The name under which the workspace itself owns what no person owns, when sealing is on."""
+"""The name of the subject that owns data about no person in a sealed workspace."""
 
 
 class Owner(NamedTuple):
-    """A subject ready for use."""
+    """A subject with its unwrapped data key."""
 
     ref: bytes | None
     name: str | None
@@ -22,7 +22,7 @@ class Owner(NamedTuple):
     data_key: bytes | None
 
     def address(self, body: bytes) -> bytes:
-        """The address of a blob that this owner stores."""
+        """The address of a blob of this owner."""
         return blake2b(body, digest_size=32, key=self.salt).digest()
 
 
@@ -30,7 +30,7 @@ NOBODY = Owner(None, None, b"", None)
 
 
 class Owners:
-    """The subjects of a workspace, with their keys opened."""
+    """The subjects of a workspace, with their unwrapped keys, in a cache."""
 
     def __init__(self, store: Store, workspace: str, keyring: Keyring) -> None:
         self._store = store
@@ -40,7 +40,7 @@ class Owners:
         self._by_ref: dict[bytes | None, Owner] = {None: NOBODY}
 
     async def of(self, subject: str | None) -> Owner:
-        """The owner for what is stored next about `subject`; made at its first use."""
+        """The owner of new data about `subject`. Creates the subject at its first use."""
         if subject is None and not self.keyring:
             return NOBODY
         name = subject or WORKSPACE
@@ -56,7 +56,7 @@ class Owners:
         return self._remember(row)
 
     async def _give_key(self, row: SubjectRow) -> SubjectRow:
-        """A data key for a subject that was made before the store had a master key."""
+        """Give a data key to a subject that was created before the store had a master key."""
         fresh = self.keyring.new_subject(self._workspace, row.name)
         data_key = self.keyring.unwrap(self._workspace, fresh) or b""
         keyed = self.keyring.wrap(self._workspace, row, data_key)
@@ -65,7 +65,7 @@ class Owners:
         return await self._store.subject(self._workspace, row.name) or keyed
 
     async def load(self, refs: Iterable[bytes | None]) -> dict[bytes | None, Owner]:
-        """The owners of these references; erased ones are left out."""
+        """The owners with these references. Erased subjects are left out."""
         found: dict[bytes | None, Owner] = {}
         for ref in refs:
             owner = self._by_ref.get(ref)
@@ -85,6 +85,6 @@ class Owners:
         return owner
 
     def forget_all(self) -> None:
-        """Drop every key from memory; they are looked up again when needed."""
+        """Clear the cache. Subjects are read again when they are needed."""
         self._by_name.clear()
         self._by_ref = {None: NOBODY}

@@ -1,6 +1,6 @@
-"""From records to events: check the chain, open envelopes, decode, bring blobs back.
+"""From records to events: verify the chain, open envelopes, decode payloads, load blobs.
 
-Every event that leaves here was verified against its hash and the one before it.
+Every event that the reader returns was verified against its hash and the hash of the event before it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .sealing import EnvelopeFlags, blob_place, payload_place, unseal
 _BROKEN = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, msgspec.DecodeError)
 _MAX_LINEAGE = 1000
 PAGE = 500
-"""Events that are read, verified and decoded at a time."""
+"""The number of events that are read, verified and decoded at a time."""
 
 
 class Segment(NamedTuple):
-    """A stretch of a session's history and the session that recorded it."""
+    """A range of a session's history, and the session that recorded it."""
 
     session: str
     first: int
@@ -34,7 +34,7 @@ class Segment(NamedTuple):
 
 
 class Reader:
-    """Reads the sessions of one workspace."""
+    """Reads the events of one workspace."""
 
     def __init__(self, store: Store, workspace: str, codec: Codec, owners: Owners) -> None:
         self._store = store
@@ -44,18 +44,19 @@ class Reader:
         self._lineages: dict[str, list[Segment]] = {}
 
     async def head(self, session: str) -> Head:
-        """Where the session stands; position 0 if there is nothing yet."""
+        """The head of the session. Position 0 if it has no events."""
         return await self._store.head(self._workspace, session) or Head(0, GENESIS)
 
     async def lineage(self, session: str) -> list[Segment]:
-        """The ancestors' stretches that the session shares; its own events come after them."""
+        """The ranges of its ancestors that the session shares, in order. Its own events follow them. Raises
+        `JournalDamaged` if an ancestor is missing."""
         known = self._lineages.get(session)
         if known is not None:
             return known
         segments: list[Segment] = []
         row = await self._store.session(self._workspace, session)
         if row is None:
-            return segments  # not remembered: it may be created, even as a fork, at any time
+            return segments  # do not cache: the session may be created later, also as a fork
         upto = None
         while row is not None and row.parent is not None and len(segments) < _MAX_LINEAGE:
             upto = row.fork_at if upto is None else min(upto, row.fork_at)
@@ -72,7 +73,7 @@ class Reader:
         return segments
 
     async def records(self, session: str, start: int, stop: int) -> list[tuple[str, Record]]:
-        """Records start..stop in order, with the session that recorded each."""
+        """The records from `start` to `stop`, by position, each with the session that recorded it."""
         found: list[tuple[str, Record]] = []
         segments = await self.lineage(session)
         for origin, first, last in segments:
@@ -86,7 +87,7 @@ class Reader:
         return found
 
     async def hash_at(self, session: str, position: int) -> bytes:
-        """The hash of the event at `position`; of nothing at 0."""
+        """The hash of the event at `position`, or `GENESIS` for 0. Raises `UnknownSession` or `JournalDamaged`."""
         if position == 0:
             return GENESIS
         found = await self.records(session, position, position)
@@ -98,8 +99,8 @@ class Reader:
         return found[0][1].hash
 
     async def events(self, session: str, start: int, stop: int, types: frozenset[str] | None) -> list[Event]:
-        """Events start..stop, verified; of `types` only, if given. `stop` lies within the session.
-        Raises `JournalDamaged` at the first that is missing or does not match."""
+        """The verified events from `start` to `stop`, and of these `types` if given. `stop` must not be after the end
+        of the session. Raises `JournalDamaged` for the first event that is missing or does not match its hash."""
         found, error = await self.page(session, start, stop, types)
         if error is not None:
             raise error
@@ -108,7 +109,7 @@ class Reader:
     async def page(
         self, session: str, start: int, stop: int, types: frozenset[str] | None
     ) -> tuple[list[Event], DuramenError | None]:
-        """The same, but with the good events before what is wrong, and what that is."""
+        """The same as `events`, but returns the error, if any, with the events before it."""
         rows = await self.records(session, start, stop)
         while True:
             opened: list[Event] = []
@@ -121,7 +122,7 @@ class Reader:
                 again = await self.records(session, start, stop)
                 if again == rows:
                     return opened, damage
-                rows = again  # a subject was erased during the read: the page was half old, half new
+                rows = again  # a subject was erased during the read, so the page was inconsistent
             except DuramenError as error:
                 return opened, error
             else:
@@ -136,8 +137,8 @@ class Reader:
         rows: Sequence[tuple[str, Record]],
         types: frozenset[str] | None = None,
     ) -> None:
-        """Verify and decode consecutive records that begin at `start` after the hash `previous`; append the
-        events up to the first that is wrong, and raise that."""
+        """Verify and decode consecutive records, which begin at position `start` and follow the hash `previous`. Append
+        the events to `events`. Raises the error of the first bad one, after the events before it were appended."""
         owners = await self._owners.load({record.subject for _, record in rows})
         refs: list[BlobRef] = []
         decode = self._codec.reader(lambda ref: _note(refs, ref))
@@ -157,7 +158,7 @@ class Reader:
                     digest = payload_digest(payload, owner.salt)
                 matches = event_hash(previous, digest or b"", header) == stored
             except (TypeError, ValueError, OverflowError):
-                matches = False  # a value of another type than was stored
+                matches = False  # damage changed the type of a value
             if not matches:
                 raise JournalDamaged(session, position, "it does not match its hash")
             previous = stored
@@ -178,11 +179,11 @@ class Reader:
                     raise
                 except RecursionError as error:
                     raise InvalidInput(
-                        f"event {position} of session {session!r} is nested too deep for the stack that is left",
-                        hint="read it from a shallower call, or raise sys.setrecursionlimit",
+                        f"event {position} of session {session!r} is nested too deeply for the remaining stack",
+                        hint="increase sys.setrecursionlimit, or read the event outside of deep recursion",
                     ) from error
                 except _BROKEN as error:
-                    raise JournalDamaged(session, position, f"its payload does not decode: {error}") from error
+                    raise JournalDamaged(session, position, f"its payload cannot be decoded: {error}") from error
             name = owner.name if owner is not None else None
             erased = payload is None
             events.append(Event(origin, position, kind, time, actor, cause, key, name, data, stored, erased))
@@ -190,7 +191,7 @@ class Reader:
     async def _unusual(
         self, session: str, position: int, payload: bytes, owner: Owner, decode: Callable[[bytes], Any]
     ) -> Any:
-        """A payload that is sealed, or lies apart."""
+        """Decode a payload that is sealed, or that is itself a blob."""
         flags, body = unseal(payload, owner.data_key, payload_place(self._workspace, session, position))
         if flags & EnvelopeFlags.APART:
             address, _ = decode(body)
@@ -198,7 +199,7 @@ class Reader:
         return decode(body)
 
     async def _with_blobs(self, session: str, position: int, payload: bytes, owner: Owner) -> Any:
-        """The payload decoded with its large parts fetched."""
+        """Decode a payload with its large parts, which are loaded from blobs."""
         refs: list[BlobRef] = []
         decode = self._codec.reader(lambda ref: _note(refs, ref))
         await self._unusual(session, position, payload, owner, decode)
@@ -211,26 +212,26 @@ class Reader:
         return await self._unusual(session, position, payload, owner, self._codec.reader(load))
 
     async def blob(self, address: bytes, owner: Owner) -> bytes:
-        """The content of a blob, checked against its address. ValueError if it is not there or wrong."""
+        """The content of a blob. Raises ValueError if it is missing or does not match its address."""
         envelope = await self._store.blob(self._workspace, address)
         if envelope is None:
             raise ValueError(f"the blob {address.hex()[:16]} is missing")
         return self.open_blob(address, envelope, owner)
 
     def open_blob(self, address: bytes, envelope: bytes, owner: Owner) -> bytes:
-        """The content of a stored blob. ValueError if it does not match its address."""
+        """The content of the envelope of a blob. Raises ValueError if it does not match its address."""
         flags, body = unseal(envelope, owner.data_key, blob_place(self._workspace, address))
         if flags & EnvelopeFlags.ZSTD:
             try:
                 body = zstandard.ZstdDecompressor().decompress(body)
-            except (zstandard.ZstdError, MemoryError) as error:  # a damaged size may ask for anything
-                raise ValueError(f"the blob {address.hex()[:16]} does not unpack") from error
+            except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may declare any size
+                raise ValueError(f"the blob {address.hex()[:16]} cannot be decompressed") from error
         if owner.address(body) != address:
             raise ValueError(f"the blob {address.hex()[:16]} does not match its address")
         return body
 
     async def opened_feed(self, items: Sequence[FeedItem]) -> list[Event]:
-        """Events of several sessions in feed order, each verified against the one before it."""
+        """The events of feed items, in the same order, each verified against the hash before it."""
         events: list[Event] = []
         for item in items:
             rows, position = [(item.session, item.record)], item.record.position
@@ -241,8 +242,8 @@ class Reader:
     async def pages(
         self, session: str, start: int, stop: int | None, types: frozenset[str] | None, size: int
     ) -> AsyncGenerator[list[Event], None]:
-        """Events from `start` to `stop` (or the end as it is now), a page at a time; the good ones first, if
-        there is something wrong."""
+        """Yield the events from `start` to `stop`, or to the present end, in pages of `size`. At a bad event it yields
+        the events before it, then raises."""
         last = (await self.head(session)).position
         last = last if stop is None else min(stop, last)
         while start <= last:
@@ -256,7 +257,8 @@ class Reader:
     async def pages_backwards(
         self, session: str, start: int, stop: int | None, types: frozenset[str] | None, size: int
     ) -> AsyncGenerator[list[Event], None]:
-        """The same from the end to the beginning; each page descends."""
+        """The same as `pages`, from the end to the beginning. Events descend within a page. A page with a bad event is
+        not yielded."""
         last = (await self.head(session)).position
         last = last if stop is None else min(stop, last)
         while last >= start:
@@ -273,7 +275,7 @@ def _note(refs: list[BlobRef], ref: BlobRef) -> BlobRef:
 
 
 def damage_of(error: DuramenError, session: str) -> tuple[str, int, str]:
-    """Where and what, of an error that stands for damage."""
+    """The session, position and reason of an error that reports damage. Raises any other error."""
     if isinstance(error, JournalDamaged):
         return error.session, error.position, error.reason
     if isinstance(error, StoreDamaged):

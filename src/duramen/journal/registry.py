@@ -1,7 +1,7 @@
-"""Which classes may be stored, under which name and version, and how old versions are brought up.
+"""The registry of classes that may be stored: their names, versions and conversions from old versions.
 
-Nothing is found by import path: a stored name that nobody registered is refused, so data can never
-choose what code runs.
+Classes are never looked up by import path. A stored name that is not registered is refused, so stored data cannot
+choose which code runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Upcast = Callable[[Fields], Fields]
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A class that may be stored: how it becomes fields, and fields become it."""
+    """A class that may be stored. `fields` turns an instance into its fields, `build` does the opposite."""
 
     cls: type
     name: str
@@ -33,27 +33,29 @@ class Registered:
     build: Callable[[Fields], Any]
 
     def load(self, version: int, fields: Fields) -> Any:
-        """An instance from fields stored under `version`."""
+        """An instance from fields that `version` stored. Raises `UnknownType` if they do not fit the class, or if the
+        version is newer or has no upcast."""
         while version < self.version:
             upcast = self.upcasts.get(version)
             if upcast is None:
                 raise UnknownType(
                     f"{self.name} version {version}",
-                    hint=f"register {self.name} with upcasts={{{version}: …}} to bring old fields up",
+                    hint=f"register {self.name} with upcasts={{{version}: …}} to convert the old fields",
                 )
             fields = upcast(fields)
             version += 1
         if version > self.version:
             raise UnknownType(
                 f"{self.name} version {version}",
-                hint=f"this program registers version {self.version}; deploy the newer code",
+                hint=f"deploy the newer code: this program registers version {self.version}",
             )
         try:
             return self.build(fields)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UnknownType(
                 f"{self.name} version {self.version}",
-                hint=f"its stored fields do not fit the class ({error}); raise the version and add an upcast",
+                hint="increase the version and add an upcast: "
+                f"the stored fields do not fit the class ({str(error)[:200]})",
             ) from error
 
 
@@ -65,14 +67,14 @@ class Registry:
         self.by_name: dict[str, Registered] = {}
 
     def add(self, cls: type, name: str | None, version: int, upcasts: Mapping[int, Upcast]) -> None:
-        """Register a class. Registering it again, as when its module is loaded again, replaces it; another one
-        of the same name is refused."""
+        """Register a class. Registering it again, for example after a reload of its module, replaces it. Raises
+        `InvalidInput` if another class has the name, or if a class of this kind cannot be stored."""
         name = name or cls.__name__
         known = self.by_name.get(name)
         if known is not None and _full_name(known.cls) != _full_name(cls):
             raise InvalidInput(
-                f"the name {name!r} is registered for {_full_name(known.cls)}",
-                hint="give one of the two another name: register(name=…)",
+                f"the name {name!r} is already registered for {_full_name(known.cls)}",
+                hint="register one of the two classes with another name: register(name=…)",
             )
         fields, build = _shape(cls)
         entry = Registered(cls, name, version, dict(upcasts), fields, build)
@@ -93,8 +95,8 @@ def register(
 ) -> Any:
     """Let a dataclass, msgspec Struct, pydantic model or enum be stored in events.
 
-    Use it as a decorator, with or without arguments. `upcasts[n]` takes the fields as version n
-    stored them and gives those of version n + 1.
+    Use it as a decorator, with or without arguments. `upcasts[n]` receives the fields that version n stored and returns
+    those of version n + 1.
     """
 
     def add(target: C) -> C:
@@ -121,7 +123,7 @@ def _shape(cls: type) -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]
         return _pydantic_fields, lambda fields: cls.model_construct(fields["set"], **fields["values"])
     raise InvalidInput(
         f"{cls.__qualname__} cannot be registered",
-        hint="register dataclasses, msgspec Structs, pydantic models and enums; turn others into plain data",
+        hint="register dataclasses, msgspec Structs, pydantic models or enums, or store plain data",
     )
 
 

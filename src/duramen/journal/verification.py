@@ -1,6 +1,7 @@
-"""Verification: is the history what it was when it was written?
+"""Verification: checks that the stored history is what was written.
 
-It must not depend on which classes this program registers, nor run their code: their values are left as they lie.
+It does not depend on the classes that this program registers, and does not run their code: it decodes their values as
+`Unregistered`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .registry import Registry
 
 
 class Problem(NamedTuple):
-    """Something that `verify` found. Position 0: not a single event, but a row beside them."""
+    """A problem that `verify` found. Position 0 means a row other than an event."""
 
     session: str
     position: int
@@ -26,8 +27,8 @@ class Problem(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What `verify` walked over, and what it found, first bad event of each session first. `remarks` are no damage, but
-    which promise the database does not keep as it is set up."""
+    """The result of `verify`: how much it read, and the problems, at most one per session chain. `remarks` are not
+    damage: they name guarantees that the database does not give with its present configuration."""
 
     sessions: int
     events: int
@@ -41,7 +42,7 @@ class Verification(NamedTuple):
 
 
 class Verifier:
-    """Walks the sessions of one workspace. Damage is reported, not raised."""
+    """Verifies the sessions of one workspace. Damage is reported in the result, not raised."""
 
     def __init__(self, store: Store, workspace: str, owners: Owners) -> None:
         self._store = store
@@ -50,7 +51,7 @@ class Verifier:
         self._reader = Reader(store, workspace, Codec(registry=Registry(), keep_unknown=True), owners)
 
     async def everything(self) -> Verification:
-        """Every session, every blob, and the database's own check."""
+        """Verify every session and every blob, and run the integrity check of the store."""
         sessions = events = blobs = 0
         problems: list[Problem] = []
         remarks: list[str] = []
@@ -64,7 +65,7 @@ class Verifier:
                     sessions, events = sessions + 1, events + found.events
                     problems += found.problems
                 if names[-1] <= after:
-                    problems.append(Problem("", 0, "the order of the sessions is broken"))
+                    problems.append(Problem("", 0, "the database returns sessions in the wrong order"))
                     break
                 after = names[-1]
             blobs, bad = await self._blobs()
@@ -74,7 +75,7 @@ class Verifier:
         return Verification(sessions, events, blobs, problems, remarks)
 
     async def session(self, session: str, *, shared: bool = True) -> Verification:
-        """Walk a session, with or without what it shares with its ancestors."""
+        """Verify a session, with or without the events that it shares with its ancestors."""
         start = last = 1
         try:
             lineage = [] if shared else await self._reader.lineage(session)
@@ -102,10 +103,11 @@ class Verifier:
                 try:
                     self._reader.open_blob(blob.address, blob.body, owner)
                 except ValueError as error:
-                    if await self._store.blob(self._workspace, blob.address) == blob.body:  # not erased meanwhile
+                    # A subject that was erased during the read is not damage.
+                    if await self._store.blob(self._workspace, blob.address) == blob.body:
                         bad.append(Problem("", 0, str(error)))
             if not page:
                 return count, bad
-            if page[-1].address <= after:  # else a broken index would lead in a circle
-                return count, [*bad, Problem("", 0, "the order of the blobs is broken")]
+            if page[-1].address <= after:  # a broken index would make this loop endless
+                return count, [*bad, Problem("", 0, "the database returns blobs in the wrong order")]
             count, after = count + len(page), page[-1].address

@@ -1,4 +1,7 @@
-"""What the core asks of the world: a store, a clock, ids, outlets, a model, an embedder."""
+"""The ports: what the core needs from outside. They are a store, a clock, ids, outlets, a model and an embedder.
+
+Start with `store`, the largest port, and `records`, the rows that pass through it.
+"""
 
 from .embedding import Embedder as Embedder
 from .embedding import EmbedderIdentity as EmbedderIdentity

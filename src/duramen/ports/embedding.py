@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-if TYPE_CHECKING:  # a store without vectors must not pay for it
+if TYPE_CHECKING:  # a store without vectors must not import NumPy
     import numpy as np
     import numpy.typing as npt
 
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
-"""One row for each text."""
+"""One row per text."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a store records of an embedder. Two embedders have equal identities if and only if their vectors can be
+    """What a store records about an embedder. Two embedders have equal identities if and only if their vectors can be
     searched together.
 
-    `checksum` is the SHA-256 of the weights, or "" if it cannot be known (a model on a server).
+    `checksum` is the SHA-256 of the weights, or "" for a model on a server, whose weights are not known.
     """
 
     name: str
@@ -31,17 +31,18 @@ class EmbedderIdentity:
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose scalar product is their similarity. Blocks; called from any thread.
+    """Turns texts into vectors whose scalar product is their similarity. Its methods block and may be called from any
+    thread.
 
-    `embed` returns one row of length 1 for each text, in order, in float32; the same text gives the same row whatever
-    else is in the call. No texts give an array of shape (0, dims). It raises `EmbedderFailed` for whatever went wrong
-    on the way, so that recall can answer from the rest. `dims` and `identity` may have to ask a server the first time,
-    and raise the same.
+    `embed` returns one float32 row of length 1 per text, in order. The same text gives the same row, whatever other
+    texts are in the call. No texts give an array of shape (0, dims). `embed` raises `EmbedderFailed` for any failure,
+    so that recall can continue without vectors. `dims` and `identity` may have to ask a server the first time, and
+    raise the same error.
     """
 
     @property
     def name(self) -> str:
-        """A short name for messages."""
+        """A short name, for messages."""
         ...
 
     @property
@@ -51,9 +52,9 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """The identity that a store records."""
+        """What a store records about this embedder."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row for each text."""
+        """One row per text, in order."""
         ...

@@ -1,4 +1,4 @@
-"""What passes between the core and a store: rows, and orders to change them."""
+"""The records that pass between the core and a store: rows, queries and requested changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ GENESIS = bytes(32)
 """The hash before the first event of a session."""
 
 TALK = "talk."
-"""How the types of events begin that a conversation is made of. Stores find them without reading what lies between."""
+"""The prefix of the event types of a conversation. Stores find these events without reading the others."""
 
 
 class Record(NamedTuple):
-    """One event as it is stored. `payload` and `payload_hash`: exactly one of them is there,
-    the hash alone once the payload was erased."""
+    """One event as it is stored. Exactly one of `payload` and `payload_hash` is set: the hash replaces a payload that
+    was erased."""
 
     position: int
     type: str
@@ -31,14 +31,14 @@ class Record(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Where a session stands: its last position (0: nothing yet) and that event's hash."""
+    """The end of a session: the position and hash of its last event. Position 0 means that it has no event."""
 
     position: int
     hash: bytes
 
 
 class Blob(NamedTuple):
-    """Content-addressed bytes; `owner` is the subject whose erasure removes them."""
+    """Content-addressed bytes. The erasure of `owner`, a subject, removes them."""
 
     address: bytes
     owner: bytes | None
@@ -46,12 +46,16 @@ class Blob(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run in the catalog: what `runs`, workers and waiters ask for, without reading its journal.
+    """The row of a run. Lists, workers and waiters read it instead of the run's events.
 
-    `status` is "open", "done", "failed" or "cancelled". `wake` is when a worker may execute an open run: None while
-    it waits for something that has no time. It stays while the run is executed: then the lease keeps others away,
-    and a run whose owner died is due again by itself. `waiting` says what for. `nudges` counts what happened to the
-    run from outside, so that its owner does not put it to sleep over something it has not seen.
+    - `status`: "open", "done", "failed" or "cancelled".
+    - `wake`: the time from which a worker may execute an open run. None while it waits for something without a time
+      limit. `wake` does not change while a worker executes the run: the lease keeps other workers away. A run whose
+      worker died is therefore due again when the lease expires.
+    - `waiting`: what the run waits for.
+    - `nudges`: how many signals and other events reached the run from outside. A worker that parks the run compares the
+      count with the one it saw, so that it does not park over an event that it has not read.
+    - `origin`: the position of the event that started the run, or 0 if it must be found by its key.
     """
 
     run: str
@@ -74,15 +78,17 @@ class RunRow(NamedTuple):
 
 
 class RunChange(NamedTuple):
-    """A change to a run's row in the transaction of an append: from the row as it stands (None: there is none) to
-    the row to store (None: as it was). Called inside the transaction, perhaps twice; raising refuses the append."""
+    """A change of a run's row in the transaction of an append. `change` receives the present row, or None if there is
+    none, and returns the row to store, or None for no change. The store calls it inside the transaction, possibly more
+    than once. If it raises, the append is refused."""
 
     run: str
     change: Callable[[RunRow | None], RunRow | None]
 
 
 class RunQuery(NamedTuple):
-    """Which runs to list; `before` is the (created, run) of the last one seen."""
+    """Which runs to list. None matches every run. `before` is the (created, run) of the last run on the previous
+    page."""
 
     status: tuple[str, ...] | None = None
     task: str | None = None
@@ -94,8 +100,8 @@ class RunQuery(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a queue allows: runs at the same time, and starts in a period of microseconds; each over all of the queue
-    and for each key in it."""
+    """The limits of a queue: `concurrency` is the number of runs at the same time, `rate` is (starts, microseconds).
+    The `key_` limits apply to each key of the queue. None means no limit."""
 
     concurrency: int | None = None
     key_concurrency: int | None = None
@@ -104,11 +110,13 @@ class Limits(NamedTuple):
 
 
 class Bookmark(NamedTuple):
-    """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, a key-value item.
+    """A named position in a session: a checkpoint, a summary, the writes of a graph, a key-value item.
 
-    Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `manifest`
-    says how its state is put together from chunks; `owner` is the subject whose erasure removes it. One that is read
-    and not `intact` does not match its checksum: nothing of it can be relied on but its name and id.
+    - `position`, `time`: its event.
+    - `name`, `id`: unique in a session. Setting the same name and id again replaces the bookmark.
+    - `manifest`: how to build its state from chunks.
+    - `owner`: the subject whose erasure removes it.
+    - `intact`: False if the stored row does not match its checksum. Only `name` and `id` can be trusted then.
     """
 
     name: str
@@ -123,8 +131,8 @@ class Bookmark(NamedTuple):
 
 
 class BookmarkQuery(NamedTuple):
-    """Which bookmarks of a session to give, newest first: of a name, of an id under it, at or before a position or a
-    time."""
+    """Which bookmarks of a session to return: those with this name and, if given, this id, at or before the position
+    `upto` and the time `until`."""
 
     name: str
     id: str | None = None
@@ -134,26 +142,29 @@ class BookmarkQuery(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A stretch of a chunk log, which is a list that grows at its end: its items from `start`, `count` of them."""
+    """A part of a chunk log. A chunk log is a list that only grows at its end. The chunk contains `count` items from
+    index `start`."""
 
     chunk_log: int
     start: int
-    count: int  # type: ignore[assignment]  # of items, not the method of tuples
+    count: int  # type: ignore[assignment]  # hides the method of tuples
     owner: bytes | None
     body: bytes
 
 
 class BookmarkChanges(NamedTuple):
-    """Bookmarks, chunks and payloads that a batch changes in its own session.
+    """Bookmarks, chunks and payloads that a batch changes in its own session. The store first checks `after` and
+    `chunk_log`, then writes in the order chunks, removed, bookmarks, rewritten, only_chunk_logs, stripped.
 
-    bookmarks           to set; their positions count the events of the batch from 0
-    rewritten           bookmarks of earlier events to replace, if they still are at their position
-    removed             bookmarks to remove, by name and id
-    after               (name, id): the id that must be the newest under this name; None: there must be none
-    chunk log           (chunk log, end): where this chunk log must end now; 0 if it has no chunk yet
-    chunks              to add at that end
-    only_chunk_logs     remove every other chunk log
-    stripped            (position, digest): payloads to replace by their digest
+    Attributes:
+        bookmarks: bookmarks to set. A position is an index into the events of the batch.
+        rewritten: existing bookmarks to replace. One that is no longer at its position is skipped.
+        removed: (name, id) of bookmarks to remove. One that does not exist is skipped.
+        after: (name, id): the newest bookmark with this name must have this id. None: there must be none.
+        chunk_log: (chunk log, end): this chunk log must end here. 0 if it has no chunk.
+        chunks: chunks to add at that end.
+        only_chunk_logs: remove all chunk logs of the session except these. None: remove none.
+        stripped: (position, digest) of payloads to replace by their digests.
     """
 
     bookmarks: Sequence[Bookmark] = ()
@@ -167,14 +178,15 @@ class BookmarkChanges(NamedTuple):
 
 
 class MemoryChanges(NamedTuple):
-    """Memories that a batch changes in its workspace.
+    """Memories that a batch changes in its workspace, in this order. Numbers that do not exist are skipped.
 
-    memories    to enter into the catalog: their positions count the events of the batch from 0, their `expires` counts
-                from the time of the event
-    renewing    which of them, by the same count, replace a memory that says the same, because their events hold more
-    ended       (number, time): memories to close at a time
-    weighed     (number, importance): new importance for memories that are still current
-    forgotten   numbers of memories of which only the fact that they existed stays
+    Attributes:
+        memories: new memories. A position is an index into the events of the batch. `expires` is relative to the time
+            of the event. `begins` 0 means the time of the event.
+        renewing: positions of new memories that replace a memory with the same id, because their events contain more.
+        ended: (number, time): memories to close at a time, if they are current.
+        weighed: (number, importance): new importance for memories that are still current.
+        forgotten: numbers of memories to forget. The row stays, empty, so that its number is not used again.
     """
 
     memories: Sequence[MemoryRow] = ()
@@ -185,7 +197,7 @@ class MemoryChanges(NamedTuple):
 
 
 class ReleaseLease(NamedTuple):
-    """Release the lease that the batch is written under."""
+    """Release the lease whose `fence` the batch carries."""
 
 
 BatchChange = Blob | RunChange | ReleaseLease | BookmarkChanges | MemoryChanges
@@ -193,19 +205,20 @@ BatchChange = Blob | RunChange | ReleaseLease | BookmarkChanges | MemoryChanges
 
 
 class Batch(NamedTuple):
-    """Events for one session, with everything that must hold for them to be stored.
+    """Events for one session, with the conditions under which the store accepts them. None means no condition.
 
-    size        how many events
-    place       called inside the store's transaction with the session's head; gives the records to insert. Called again
-                with the same head, it gives the same records
-    key         idempotency key of the first event
-    expected    the position that the session must have
-    fence       the fence of the lease that must hold
-    now         the time of the append, in microseconds
-    owner       the subject whose erasure must not have happened
-    changes     what else to write in the same transaction
-    synced      whether the batch must survive a power cut when the append returns. Otherwise it survives a kill of the
-                process, and a power cut only after the next synced batch or `Store.sync`
+    Attributes:
+        size: how many events.
+        place: function from the head of the session to the records to insert. The store calls it inside its
+            transaction. For the same head it returns the same records.
+        key: idempotency key of the first event.
+        expected: the position that the head must have.
+        fence: the fence of the lease that must be valid.
+        now: the time of the append, in microseconds.
+        owner: the subject that must not have been erased.
+        changes: what else to write in the same transaction.
+        synced: True: the batch is safe from a power cut when the append returns. False: it survives the death of the
+            process, but a power cut may remove it until the next synced batch or `Store.sync`.
     """
 
     workspace: str
@@ -222,9 +235,12 @@ class Batch(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What `MemoryChanges` did: ids of the new memories that `met` a known one (the same, or one with the same key, or
-    it is not known) and of those that they met; how many index entries (`words`) and `vectors` were removed with what
-    was forgotten."""
+    """What `MemoryChanges` did.
+
+    - `met`: ids of the new memories for which the store found a current memory with the same id or key, and the ids of
+      those. After a lost connection the store may list all new memories, because it does not know.
+    - `words`, `vectors`: how many index entries and vectors were removed with forgotten memories.
+    """
 
     met: frozenset[str] = frozenset()
     words: int = 0
@@ -232,8 +248,8 @@ class Touched(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A stored batch: its records, whether an earlier batch with the same key had stored them already, and what
-    happened to memories."""
+    """A stored batch. `repeated` is True if an earlier batch with the same key had stored the records. `touched` says
+    what happened to memories."""
 
     records: list[Record]
     repeated: bool = False
@@ -241,7 +257,8 @@ class Stored(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """A session in the catalog. A fork shares its parent's events up to `fork_at`."""
+    """The row of a session. A fork shares its parent's events up to `fork_at`. `head` is the last position, `updated`
+    the time of the last event."""
 
     session: str
     created: int
@@ -252,10 +269,10 @@ class SessionRow(NamedTuple):
 
 
 class SubjectRow(NamedTuple):
-    """A person, or (with the empty name) the workspace itself, as owner of a data key.
+    """The owner of a data key: a person, or the workspace itself, which has an empty name.
 
-    `salt` keys the hashes of the subject's payloads, so that what an erasure leaves behind cannot
-    be guessed back; `wrapped` is the data key under the master key named by `master`.
+    `salt` keys the hashes of the subject's payloads. The hashes stay after an erasure. Without the salt nobody can
+    guess a payload from them. `wrapped` is the data key, encrypted with the master key whose id is `master`.
     """
 
     ref: bytes
@@ -266,7 +283,7 @@ class SubjectRow(NamedTuple):
 
 
 class Rewrap(NamedTuple):
-    """A data key's move from one master key to another; `before` is None if there was no key yet."""
+    """Replaces the wrapped data key of a subject. `before` is the present one, or None if there is no key yet."""
 
     ref: bytes
     before: bytes | None
@@ -274,8 +291,8 @@ class Rewrap(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """An order to erase: `digest` hashes a payload, `tombstone` places the event that says so on a
-    session's head, given how many payloads the session held."""
+    """A request to erase the subject `ref`. `digest` hashes a payload. `tombstone` receives a session, its head and the
+    number of its erased payloads, and returns the record to append."""
 
     workspace: str
     ref: bytes
@@ -284,8 +301,8 @@ class Erase(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """What an erasure removed: payloads, blobs, bookmarks and chunks, memories, vectors, and the bytes of all; and the
-    tombstone of each session."""
+    """What an erasure removed: how many payloads, blobs, bookmarks, memories and vectors, and the `bytes` of all of
+    them, chunks and index entries included. `tombstones`: the appended record of each session."""
 
     payloads: int
     blobs: int
@@ -297,7 +314,8 @@ class Erasure(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """Who owns a session, under which fence, until when (microseconds)."""
+    """The lease on a session: its owner, its fence, and when it expires (microseconds). A released lease has `expires`
+    0."""
 
     owner: str
     fence: int
@@ -305,7 +323,8 @@ class LeaseRow(NamedTuple):
 
 
 class FeedItem(NamedTuple):
-    """An event in the order of all sessions together; `cursor` sorts after those before it."""
+    """An event in the feed of all sessions. `cursor` is its place in the feed, `prev_hash` the hash before it in its
+    session."""
 
     cursor: int
     session: str

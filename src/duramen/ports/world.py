@@ -1,4 +1,4 @@
-"""Ports to the rest of the world: clock, ids, outlets, models, token counters."""
+"""Small ports: clock, ids, outlets, models, token counters."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """The source of time. It may differ from the clocks of other machines, and may go back."""
 
     def now(self) -> int:
-        """Microseconds since 1970 in UTC."""
+        """The current time in microseconds since 1970 in UTC."""
         ...
 
 
 class Ids(Protocol):
-    """Where unguessable bytes come from."""
+    """The source of random bytes for ids, salts, nonces and keys."""
 
     def random(self, size: int) -> bytes:
-        """`size` unpredictable bytes."""
+        """`size` unpredictable bytes. Values of 12 bytes or more never repeat, because they are used as nonces."""
         ...
 
 
 class Outlet(Protocol):
-    """Something outside the store that is derived from the journal.
+    """A copy of the journal outside the store, such as files, Redis or S3.
 
-    `apply` gets events in feed order. After a crash it may get the last batch again, so it must be idempotent. Events
-    count as delivered when it returns.
+    `apply` receives events in feed order. Events count as delivered when it returns. If it raises, or the process dies
+    before the cursor is stored, it receives the same events again, so it must be idempotent. `name` identifies the
+    durable cursor.
     """
 
     name: str
@@ -37,10 +38,10 @@ class Outlet(Protocol):
 
 
 class Model(Protocol):
-    """A language model that answers one prompt. Blocks; called from any thread.
+    """A language model that answers one prompt. Its method blocks and may be called from any thread.
 
     `complete` returns the text of the answer unchanged. It raises `ModelFailed` for any failure: no connection, a
-    timeout, a server error, a refusal, an answer without text. It does not retry for longer than its own timeout, so
+    timeout, a server error, a refusal, an answer without text. It gives up after its own timeout, retries included, so
     that the caller can continue without it.
     """
 
@@ -52,11 +53,11 @@ class Model(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text as a model would. The same text gives the same number in every process, and never less
-    than the model charges. `name` identifies the way of counting."""
+    """Counts the tokens of a text as a model would. The same text gives the same number in every process. The number is
+    never lower than what the model charges. `name` identifies the way of counting."""
 
     name: str
 
     def count(self, text: str) -> int:
-        """How many tokens the text takes."""
+        """The number of tokens of the text."""
         ...

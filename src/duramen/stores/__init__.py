@@ -1,1 +1,1 @@
-"""The places where journals live: memory for tests, SQLite, PostgreSQL."""
+"""The stores: in-memory (for tests), SQLite and PostgreSQL. `duramen.ports.store` states what they promise."""

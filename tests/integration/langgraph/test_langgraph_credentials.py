@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
-from programs.graphs import chat, on, said, texts
+from programs.graphs import chat_graph, texts, thread_config, user_message
 from pydantic import BaseModel
 
 import duramen
@@ -44,7 +44,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def saver(folder: pathlib.Path) -> Iterator[DuramenSaver]:
     with duramen.open(folder / "agent.db") as dm:
-        yield DuramenSaver(dm)
+        yield DuramenSaver(dm, types=[Login, Note])
 
 
 def in_files(folder: pathlib.Path) -> bool:
@@ -53,17 +53,17 @@ def in_files(folder: pathlib.Path) -> bool:
 
 def saved(saver: DuramenSaver, values: dict[str, Any]) -> dict[str, Any]:
     checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": dict.fromkeys(values, 1)}
-    saver.put(on("t", checkpoint_ns=""), checkpoint, {"source": "loop", "step": 1}, {})  # type: ignore[arg-type, typeddict-item]
-    found = saver.get_tuple(on("t"))
+    saver.put(thread_config("t", checkpoint_ns=""), checkpoint, {"source": "loop", "step": 1}, {})  # type: ignore[arg-type, typeddict-item]
+    found = saver.get_tuple(thread_config("t"))
     assert found is not None
     return found.checkpoint["channel_values"]
 
 
 def test_messages_of_a_graph_are_redacted(saver: DuramenSaver, folder: pathlib.Path) -> None:
-    graph = chat(saver)
-    graph.invoke(said(f"my key is {KEY}"), on("t"))
-    graph.invoke(said("and now?"), on("t"))
-    found = texts(graph.get_state(on("t")))
+    graph = chat_graph(saver)
+    graph.invoke(user_message(f"my key is {KEY}"), thread_config("t"))
+    graph.invoke(user_message("and now?"), thread_config("t"))
+    found = texts(graph.get_state(thread_config("t")))
     assert found[0] == f"my key is {REDACTED}"
     assert len(found) == 4
     assert not in_files(folder)
@@ -85,7 +85,9 @@ def test_values_of_every_kind_are_redacted(saver: DuramenSaver, folder: pathlib.
     found = saved(saver, {"x": value})["x"]
     assert SECRET not in repr(found)
     assert type(found) is type(value)
-    saver.put_writes(on("t", checkpoint_ns="", checkpoint_id=empty_checkpoint()["id"]), [("x", value)], "task")
+    saver.put_writes(
+        thread_config("t", checkpoint_ns="", checkpoint_id=empty_checkpoint()["id"]), [("x", value)], "task"
+    )
     assert not in_files(folder)
 
 
@@ -107,10 +109,10 @@ def test_other_values_stay(saver: DuramenSaver, value: Any) -> None:
 
 def test_a_channel_with_a_telling_name_is_redacted(saver: DuramenSaver, folder: pathlib.Path) -> None:
     assert saved(saver, {"password": SECRET, "tokens": [1, 2]}) == {"password": REDACTED, "tokens": [1, 2]}
-    found = saver.get_tuple(on("t"))
+    found = saver.get_tuple(thread_config("t"))
     assert found is not None
     saver.put_writes(found.config, [("password", SECRET), ("x", 1)], "task")
-    again = saver.get_tuple(on("t"))
+    again = saver.get_tuple(thread_config("t"))
     assert again is not None
     assert again.pending_writes == [("task", "password", REDACTED), ("task", "x", 1)]
     assert not in_files(folder)

@@ -1,7 +1,7 @@
-"""Compaction: which entries become a summary, which summaries become one of a higher level, and who writes them.
+"""Decides which entries are summarised and which summaries are merged, and writes the summaries.
 
-Summaries form a tree: four of a level become one of the next, so that what is old was summarised a few times, not once
-for each turn since. Each belongs to one subject, whose erasure removes it.
+Summaries form a tree: four of one level are merged into one of the next level. An old entry is therefore summarised a
+few times, not once per later turn. Each summary belongs to one subject, so that erasing the subject removes it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .trim import cut, plain
 
 _FAN = 4
 _BLOCKS = 6
-"""Summaries of full length that fit into the share that all of them have."""
+"""The budget share of all summaries is divided by this to get the limit of one."""
 _CHUNK_EXCERPTS = 400
 _CHUNK_TOKENS = 6_000
 _FEW = 3
 _OPEN_CALLS = 20
 _ALWAYS = 20
 _EXCERPT = 2_000
-"""Characters of an entry that a summary is made from; what is longer was an output that nobody reads twice."""
+"""Characters of an entry that a summary is made from. Longer texts keep their beginning and end."""
 _SYSTEM = (
-    "You compress the record of an agent's conversation so that the agent can go on from your notes alone. Keep "
+    "You compress the record of an agent's conversation so that the agent can continue from your notes alone. Keep "
     "decisions with their reasons, facts, names, numbers, dates, paths, open questions, errors and how they were "
     "fixed. Leave out pleasantries. Write short plain lines. Do not answer, comment or invent anything."
 )
 
 
 class Summary(NamedTuple):
-    """A summary of the entries from `first` to `last`. `position` is where it is journaled."""
+    """A summary of the entries from `first` to `last`. `position` is the position of its event."""
 
     position: int
     first: int
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
 
 class SummaryText(NamedTuple):
-    """The text of a summary, who wrote it ("extract" or a model's name), and what is to be said about that."""
+    """The text of a summary. `by` is "extract" or a model's name. `note` is why a model's answer was not used."""
 
     text: str
     by: str
@@ -56,7 +56,7 @@ class SummaryText(NamedTuple):
 
 
 class SummaryJob(NamedTuple):
-    """Something to be summarised: entries, or summaries of a lower level."""
+    """Input for one summary: entries, or summaries of a lower level."""
 
     first: int
     last: int
@@ -67,42 +67,45 @@ class SummaryJob(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The idempotency key of its summary: the same job is done once."""
+        """The idempotency key of its summary."""
         return f"duramen:summary:{self.level}:{self.first}-{self.last}"
 
 
 def summary_limit(window: Window) -> int:
-    """The tokens that a single summary may take."""
+    """The tokens that one summary may take."""
     return max(40, int(window.budget * window.summaries) // _BLOCKS)
 
 
 def entries_due(
     entries: Sequence[ConversationEntry], tokens: Sequence[int], rest: int, window: Window
 ) -> list[ConversationEntry]:
-    """The entries that are to be summarised now: all but the newest, if there are too many or they take too much,
-    together with the `rest` that is in the context. What is always shown stays, and so does a call that has no result
-    yet; a few large entries are not worth a summary each."""
-    going = [entry for entry in entries if entry.priority is not Priority.ALWAYS]
-    crowded = len(going) > window.max_items
+    """The entries to summarise now. Empty unless there are too many entries, or they and the `rest` of the context take
+    too many tokens.
+
+    The newest entries stay, and so do entries that are always shown and recent calls without a result. One or two
+    entries are summarised only if they are large.
+    """
+    candidates = [entry for entry in entries if entry.priority is not Priority.ALWAYS]
+    crowded = len(candidates) > window.max_items
     if not crowded and rest + sum(tokens) <= window.budget * window.threshold:
         return []
-    older = going[: max(0, len(going) - max(1, window.keep_last))]
+    older = candidates[: max(0, len(candidates) - max(1, window.keep_last))]
     open_calls = [entry for entry in older if entry.is_open][-_OPEN_CALLS:]
-    doomed = [entry for entry in older if entry not in open_calls]
+    due = [entry for entry in older if entry not in open_calls]
     cost = dict(zip((entry.position for entry in entries), tokens, strict=True))
-    worthwhile = crowded or len(doomed) >= _FEW or sum(cost[entry.position] for entry in doomed) > window.budget // 4
-    return doomed if worthwhile else []
+    worthwhile = crowded or len(due) >= _FEW or sum(cost[entry.position] for entry in due) > window.budget // 4
+    return due if worthwhile else []
 
 
 def overflow(entries: Sequence[ConversationEntry]) -> list[ConversationEntry]:
-    """Of the entries that are always shown, those that are too many: the oldest, but not the system's first prompt."""
+    """The oldest of the entries that are always shown, beyond the newest 20. The first system prompt stays."""
     always = [entry for entry in entries if entry.priority is Priority.ALWAYS]
     first = next((entry for entry in always if entry.is_system_prompt), None)
     return [entry for entry in always if entry is not first][:-_ALWAYS]
 
 
 def summary_jobs(entries: Sequence[ConversationEntry], count: TokenCounter) -> list[SummaryJob]:
-    """Entries in stretches that each make one summary: of one subject, and not too long."""
+    """Divide entries into jobs: one subject each, and of limited length."""
     by_subject: dict[str | None, list[Excerpt]] = {}
     for entry in entries:
         for subject, excerpt in _excerpts(entry):
@@ -130,7 +133,7 @@ def _job(subject: str | None, excerpts: Sequence[Excerpt]) -> SummaryJob:
 
 
 def _excerpts(entry: ConversationEntry) -> list[tuple[str | None, Excerpt]]:
-    """What there is to summarise in an entry, each with the subject of the event that it comes from."""
+    """The excerpts of an entry, each with the subject of its event."""
     data, place = entry.data, entry.position
     if entry.kind is EntryKind.MESSAGE:
         asked = Excerpt(data["role"], "message", _readable(data["content"]), place)
@@ -169,7 +172,7 @@ def _short(text: str) -> str:
 
 
 def merge_due(summaries: Sequence[Summary], tokens: Sequence[int], window: Window) -> SummaryJob | None:
-    """The summaries that are to become one: the oldest four of a level, or, if all take too much, the oldest two."""
+    """The next summaries to merge: the oldest four of a level, or the oldest two if all take too many tokens."""
     by_level: dict[tuple[int, str | None], list[Summary]] = {}
     for one in summaries:
         group = by_level.setdefault((one.level, one.subject), [])
@@ -197,14 +200,14 @@ def summarise_by_extraction(job: SummaryJob, limit: int, counter: TokenCounter, 
 
 
 def summarise_with_model(model: Model, job: SummaryJob, limit: int, counter: TokenCounter) -> SummaryText:
-    """A summary by a model, or, where it fails or answers with rejection, without one. Blocks."""
+    """A summary by a model. If the model fails or its answer is rejected, a summary by extraction. Blocks."""
     source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in job.excerpts).replace("</record", "< /record")
     prompt = f"The record:\n<record>\n{source}\n</record>\n\nYour notes, in at most {limit * 3 // 4} words:"
     try:
         answer = _lines(model.complete(prompt, system=_SYSTEM, max_tokens=limit))
     except ModelFailed as failure:
         return summarise_by_extraction(job, limit, counter, f"{failure.model}: {failure.reason}")
-    except Exception as error:  # noqa: BLE001 - a helper's bug must not stop the agent: it is said in the summary
+    except Exception as error:  # noqa: BLE001 - a bug in the model's code must not stop the agent; the note has it
         return summarise_by_extraction(job, limit, counter, f"{model.name}: {type(error).__name__}: {error}")
     wrong = rejection(answer, source)
     if wrong is not None:
@@ -215,7 +218,7 @@ def summarise_with_model(model: Model, job: SummaryJob, limit: int, counter: Tok
 
 
 def _shortened(lines: list[str], limit: int, counter: TokenCounter) -> str:
-    """As many of the lines as fit: the model was asked to put what matters first into few."""
+    """As many of the first lines as fit."""
     kept: list[str] = []
     for line in lines:
         if counter.count("\n".join([*kept, line])) > limit:
@@ -225,7 +228,7 @@ def _shortened(lines: list[str], limit: int, counter: TokenCounter) -> str:
 
 
 def _lines(answer: str) -> str:
-    """A model's answer line by line, without what a terminal would obey."""
+    """A model's answer without empty lines and without control characters."""
     return "\n".join(line for line in map(plain, answer.splitlines()) if line)
 
 
@@ -240,7 +243,7 @@ _WORD = re.compile(r"[^\W_]{3,}")
 
 
 def rejection(answer: str, source: str) -> str | None:
-    """Why an answer cannot be a summary of the source; None if it may be one."""
+    """Why an answer cannot be a summary of the source. None if it is accepted."""
     words = _WORD.findall(answer.lower())
     if _REFUSAL.match(answer):
         return "the answer is a refusal"

@@ -1,4 +1,4 @@
-"""A summary without a model: the sentences of a conversation that matter most, in their own words and in time order."""
+"""A summary without a model: the most important sentences of a conversation, unchanged and in time order."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from .trim import frame_of
 __all__ = ["Excerpt", "summarise"]
 
 _LEAST = 20
-"""Characters below which the beginning of a line says nothing."""
+"""A shortened line has at least this many characters of text. A shorter one says too little."""
 _MISSES = 40
-"""Lines that did not fit, one after the other, after which no more are tried."""
-
+"""The choice stops after this many lines in a row that did not fit."""
 _OFFERED = 4000
-"""Lines that are looked at when room is left because most of them repeat each other."""
+"""At most this many lines are tried. The bound matters when most lines repeat each other."""
 
 
 def summarise(items: Sequence[Excerpt], *, limit: int, counter: TokenCounter) -> str:
-    """At most `limit` tokens of what the excerpts say, one line each, in time order: `decided: …`,
+    """Summarise excerpts in at most `limit` tokens. Returns labelled lines in time order: `decided: …`,
     `error: … -> fixed: …`, `user: …`, `called: …`, `returned: …`.
 
-    Decisions and errors with what fixed them come first into it; where even these are too many, the oldest and the
-    newest stay. Then errors that are open, and then sentences by what they tell: names, numbers, paths and wishes, how
-    central their words are, the goal and the end, questions nobody answered. Pleasantries and what was said already
-    are left out. An excerpt of kind "summary" is taken line by line, with the labels it has. The same items give the
-    same bytes in every process; nothing to say gives an empty text.
+    Lines are chosen in this order: decisions and errors with their fix, the newest and the oldest before those between;
+    errors without a fix; other sentences by score. A score rises with names, numbers, paths, wishes and central words,
+    for the goal, for the end of the conversation and for unanswered questions. Pleasantries and repetitions are left
+    out. An excerpt of kind "summary" is split into its lines, which keep their labels. The same items give the same
+    text in every process. The text is empty if no line is worth including.
     """
     lines = scored(lines_of(items))
     chosen = _Choice(limit, counter)
@@ -48,13 +47,13 @@ def _by_importance(lines: Sequence[Scored]) -> list[Scored]:
 
 
 def _ends_inwards(lines: list[Scored]) -> list[Scored]:
-    """The newest, the oldest, the second newest, …: what is lost, if anything, is lost from the middle."""
+    """Reorder: the newest, the oldest, the second newest, … so that the middle is dropped first."""
     turned = lines[::-1]
     return [one for pair in zip(turned, lines, strict=True) for one in pair][: len(lines)]
 
 
 class _Choice:
-    """The lines chosen so far, the most important first."""
+    """The lines chosen so far, the most important first, and the room that is left."""
 
     def __init__(self, limit: int, counter: TokenCounter) -> None:
         self._limit = limit
@@ -68,7 +67,7 @@ class _Choice:
         self._written: set[str] = set()
 
     def take(self, one: Scored) -> bool:
-        """Choose the line if there is room for it. False when no more need be offered."""
+        """Choose the line if it fits and repeats no other. Returns False when no further line should be tried."""
         written = one.line.written()
         terms = terms_of(one.line.text)
         if written in self._written or terms in self._repeated or any(_repeats(terms, other) for other in self._terms):
@@ -85,16 +84,17 @@ class _Choice:
         return self._misses < _MISSES and self._room > 1
 
     def _fitted(self, line: SummaryLine) -> str:
-        """The line, shortened to its share of the limit; to the room there is only if it must stay, or is the first."""
+        """The line, shortened to its share of the limit. The first line, decisions and errors are also shortened to the
+        room that is left. Empty if too little would remain."""
         share = self._limit // (3 if line.weight is Weight.SAID else 2) if self._chosen else self._limit
-        may_end = line.weight is not Weight.SAID or not self._chosen
-        text = shortened(line, min(share, self._room + max(self._frame, 0)) if may_end else share, self._counter)
+        to_room = line.weight is not Weight.SAID or not self._chosen
+        text = shortened(line, min(share, self._room + max(self._frame, 0)) if to_room else share, self._counter)
         return text if len(text) >= min(len(line.label) + _LEAST, len(line.written())) else ""
 
     def _fits(self, one: Scored, text: str) -> bool:
         cost = self._counter.count(text) - self._frame
         if cost > self._room:
-            # The parts were counted so far; the whole may leave more room.
+            # So far the lines were counted separately. Counted together, they may leave more room.
             self._room = self._limit - self._counter.count(self._joined(self._chosen))
             cost = self._counter.count(self._joined([*self._chosen, (one, text)])) - self._limit + self._room
         if cost > self._room:
@@ -107,7 +107,8 @@ class _Choice:
         return "\n".join(text for _, text in sorted(chosen, key=lambda one: one[0].line.order))
 
     def text(self) -> str:
-        """The summary. Tokens of a whole are not always those of its lines: the least important go until it fits."""
+        """The summary. The whole may count more tokens than its lines, so the least important lines are dropped until
+        it fits."""
         while self._chosen:
             summary = self._joined(self._chosen)
             if self._counter.count(summary) <= self._limit:
@@ -117,7 +118,7 @@ class _Choice:
 
 
 def _repeats(terms: frozenset[str], others: frozenset[str]) -> bool:
-    """Whether a line of these terms says nothing that one of the others does not say."""
+    """Whether a line with these terms adds nothing to a line with the other terms."""
     if len(terms) < 3 or len(others) < 3:
         return terms == others
     shared = len(terms & others)

@@ -1,4 +1,4 @@
-"""From excerpts of a conversation to the lines that a summary can be made of: who, what, and how much it must stay."""
+"""Turns excerpts of a conversation into the lines from which a summary is chosen: label, text and weight."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...ports.world import TokenCounter
-from .sentences import is_manners, sentences
+from .sentences import is_pleasantry, sentences
 from .trim import cut, plain
 
 DECIDED, ERROR, FIXED, CALLED, RETURNED, EARLIER = "decided", "error", "fixed", "called", "returned", "earlier"
 _ARROW = f" -> {FIXED}: "
 _LABEL = re.compile(r"^([^\s:][^:\n]{0,39}): (.+)$")
 _RETURNED_SENTENCES = 12
-"""Sentences of a tool's output that are looked at: what is long was masked before."""
+"""Sentences of a tool's output that are considered. Long outputs were replaced by digests before."""
 _LONG_LINE = 320
 """Characters above which a line of an earlier summary is split into its sentences."""
 
 
 class Excerpt(NamedTuple):
     """A part of a session to be summarised. `kind` is "message", "tool.called", "tool.returned", "decision", "error",
-    "resolution" or "summary", which is the text of an earlier summary."""
+    "resolution", "observation" or "summary" (the text of an earlier summary)."""
 
     role: str
     kind: str
@@ -31,19 +31,18 @@ class Excerpt(NamedTuple):
 
 
 class Weight(enum.IntEnum):
-    """How much a line must stay."""
+    """The class of a line. Lower values are chosen first."""
 
     KEPT = 0
-    """decisions, and errors with what fixed them: before everything else"""
+    """Decisions, and errors with their fix."""
     OPEN = 1
-    """errors that nothing fixed yet"""
+    """Errors without a fix."""
     SAID = 2
-    """what was said and done"""
+    """Everything else that was said or done."""
 
 
 class SummaryLine(NamedTuple):
-    """A line that a summary may hold. `turn` is the number of the excerpt from which it comes, `inner` its own number
-    among the lines of that excerpt."""
+    """A line that a summary may contain. `turn` is the index of its excerpt, `inner` its index within that excerpt."""
 
     label: str
     text: str
@@ -53,16 +52,16 @@ class SummaryLine(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Its place in time."""
+        """The sort key for time order."""
         return self.turn, self.inner
 
     def written(self) -> str:
-        """The line as it stands in a summary."""
+        """The line as it appears in a summary."""
         return f"{self.label}: {self.text}"
 
 
 def shortened(line: SummaryLine, tokens: int, counter: TokenCounter) -> str:
-    """The line as it is written, in at most `tokens`. Of an error and its fix, something of both stays."""
+    """The written line in at most `tokens`. An error with its fix keeps a part of both, or the result is empty."""
     written = line.written()
     error, arrow, fix = written.partition(_ARROW)
     if not arrow or counter.count(written) <= tokens:
@@ -73,7 +72,7 @@ def shortened(line: SummaryLine, tokens: int, counter: TokenCounter) -> str:
 
 
 def lines_of(items: Sequence[Excerpt]) -> list[SummaryLine]:
-    """All lines that the excerpts give, in time order; those that are manners only are left out."""
+    """All lines of the excerpts in time order, without pleasantries."""
     ordered = sorted(items, key=lambda item: item.position)
     fixes, used = _fixes(ordered)
     lines: list[SummaryLine] = []
@@ -84,7 +83,8 @@ def lines_of(items: Sequence[Excerpt]) -> list[SummaryLine]:
 
 
 def _fixes(items: Sequence[Excerpt]) -> tuple[dict[int, str], set[int]]:
-    """What fixed which error: a resolution belongs to the nearest error before it that has none."""
+    """The fix of each error by index, and the indexes of the resolutions used. A resolution belongs to the nearest
+    earlier error without one."""
     unfixed: list[int] = []
     fixes: dict[int, str] = {}
     used: set[int] = set()
@@ -109,9 +109,9 @@ def _lines(turn: int, item: Excerpt, fix: str | None) -> Iterator[SummaryLine]:
         parts = [(label, one) for one in sentences(item.text)]
     for inner, (label, text) in enumerate(parts):
         text = _unlabelled(label, text)
-        # A role that is called "decided" decides nothing.
+        # The label may be a role that happens to be called "decided". Only these kinds have a weight.
         weight = _weight(label, text) if item.kind in _WEIGHTY else Weight.SAID
-        if text and (weight is not Weight.SAID or not is_manners(text)):
+        if text and (weight is not Weight.SAID or not is_pleasantry(text)):
             yield SummaryLine(label, text, weight, turn, inner)
 
 
@@ -120,7 +120,7 @@ _WEIGHTY = frozenset(["decision", "error", "resolution", "summary"])
 
 
 def _unlabelled(label: str, text: str) -> str:
-    """The text without its own label in front, however often: a summary of a summary says who once."""
+    """Remove repetitions of the label at the start of the text, as in "user: user: hello"."""
     prefix = f"{label.lower()}:"
     while text[: len(prefix)].lower() == prefix:
         text = text[len(prefix) :].lstrip()
@@ -134,7 +134,7 @@ def _weight(label: str, text: str) -> Weight:
 
 
 def _earlier(text: str) -> Iterator[tuple[str, str]]:
-    """The lines of a summary with their labels; what has none, because a model wrote it, is split into sentences."""
+    """The labels and lines of a summary. Lines without a label, which a model wrote, are split into sentences."""
     for raw in text.splitlines():
         line = plain(raw)
         found = _LABEL.match(line)

@@ -1,4 +1,4 @@
-"""How much a line tells: facts that can be seen in any language, and how central its words are to the whole."""
+"""Scores summary lines: by facts that are visible in any language, and by how central their words are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CUES = frozenset([
 ])
 # fmt: on
 # fmt: off
-_DENIALS = frozenset([
+_NEGATIONS = frozenset([
     "not", "no", "never", "don't", "dont", "doesn't", "didn't", "won't", "can't", "cannot", "isn't", "without",
     "neither", "nor",
 ])
@@ -46,14 +46,14 @@ class _Word(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """A line, and how much it tells."""
+    """A line and its score."""
 
     line: SummaryLine
     score: float
 
 
 def scored(lines: Sequence[SummaryLine]) -> list[Scored]:
-    """The lines with their scores, in the order given. Time is linear in the length of the text."""
+    """The lines with their scores, in the order given. Takes time linear in the length of the text."""
     said = [line.text.split() for line in lines]
     often = Counter(chain.from_iterable(said))
     words = {raw: _word(raw) for raw in often}
@@ -64,27 +64,27 @@ def scored(lines: Sequence[SummaryLine]) -> list[Scored]:
     for line, raws, centrality in zip(lines, said, central, strict=True):
         points = sum(map(points_of.__getitem__, raws))
         if raws and words[raws[0]].capital:
-            points -= _NAME  # the first word of a sentence is written large in any case
+            points -= _NAME  # the first word of a sentence has a capital anyway
         score = 3 * math.sqrt(points) + 3 * centrality + places.bonus(line)
         if points == 0 and _says_nothing(line, raws, words):
             score -= 8
-        # Rounded, so that two machines that differ in the last digit of a logarithm agree.
+        # Rounded, because logarithms differ in their last digit between machines.
         result.append(Scored(line, round(score / math.sqrt(1 + len(line.text) / 80), 6)))
     return result
 
 
 def terms_of(text: str) -> frozenset[str]:
-    """The words of a text, in lower case; of a script without spaces, the pairs of its characters."""
+    """The words of a text in lower case. For scripts without spaces: pairs of characters."""
     return frozenset(term for raw in text.split() for term in _word(raw).terms)
 
 
 def marks_of(terms: frozenset[str]) -> frozenset[str]:
-    """The terms that make two lines differ although all others are the same: numbers and denials."""
-    return frozenset(term for term in terms if term in _DENIALS or any(map(str.isdigit, term)))
+    """The numbers and negations among the terms. Lines that differ in one of them do not repeat each other."""
+    return frozenset(term for term in terms if term in _NEGATIONS or any(map(str.isdigit, term)))
 
 
 def _says_nothing(line: SummaryLine, raws: list[str], words: dict[str, _Word]) -> bool:
-    """A few words without a name or a number say nothing in any language."""
+    """Whether a line is a few words without names or numbers."""
     return line.weight is Weight.SAID and len(raws) < 4 and sum(len(words[raw].terms) for raw in raws) < 4
 
 
@@ -106,7 +106,7 @@ def _word(raw: str) -> _Word:
 
 
 def _centralities(said: Sequence[list[str]], often: Counter[str], words: dict[str, _Word]) -> list[float]:
-    """For each line from 0 to 1: how much its words are those that the others speak of, common words left aside."""
+    """For each line, from 0 to 1: how often its words occur in the other lines. Very common words do not count."""
     counts: Counter[str] = Counter()
     for raw, count in often.items():
         for term in words[raw].terms:
@@ -119,7 +119,7 @@ def _centralities(said: Sequence[list[str]], often: Counter[str], words: dict[st
 
 
 class _Places:
-    """What a line's place in the conversation adds."""
+    """Scores a line by its speaker and its place in the conversation."""
 
     def __init__(self, lines: Sequence[SummaryLine]) -> None:
         people = [line for line in lines if _speaks(line)]
@@ -132,7 +132,7 @@ class _Places:
             self._last_of[line.label] = line.turn
 
     def bonus(self, line: SummaryLine) -> float:
-        """The base of who says it, more for the goal, the end and a question that nobody answered."""
+        """The base score of the speaker, plus points for the goal, the end and an unanswered question."""
         score = _BASE.get(line.label.lower(), _PERSON) if not _assists(line) else 1.0
         if line.turn == self._goal:
             score += 8 if line.inner == self._goal_inner else 2

@@ -1,4 +1,4 @@
-"""Sentences of any script, and those among them that are manners only."""
+"""Splits text of any script into sentences, and recognises pleasantries."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from .trim import plain
 
 _LONGEST = 24_000
-"""Characters of one text that are read: its beginning, and a quarter of it from the end."""
+"""Characters of one text that are read: three quarters from its beginning, one quarter from its end."""
 _BULLET = re.compile(r"^(?:[-*•·>]+|#{1,6}|\d{1,3}[.)])\s+")
 _END = re.compile(
-    # without a space behind: ideographic full stops, full-width marks, and the quotation marks that close after them
+    # no space needed after it: ideographic full stops, full-width marks, closing quotation marks
     "[\u3002\uff01\uff1f\uff61]+[\u300d\u300f\u201d\u2019\uff09]*"
-    # with one: Latin, Arabic, Urdu and Devanagari marks
+    # space needed after it: Latin, Arabic, Urdu and Devanagari marks
     "|[.!?\u061f\u06d4\u0964\u0965\u2026]+[\"'\u201d\u2019)\\]]*(?=\\s)"
 )
 _ABBREVIATIONS = frozenset(
     ["dr", "mr", "ms", "mrs", "st", "nr", "vs", "ca", "jr", "sr", "prof", "inc", "ltd", "fig", "vol", "approx", "bzw"]
 )
 _MONTHS = ("Jan", "Feb", "Mär", "Apr", "Mai", "Jun", "Jul", "Aug", "Sep", "Okt", "Nov", "Dez")
-"""Where ordinals are written with a full stop and months with a capital: "3. Juni"."""
+"""A full stop between a number and one of these does not end a sentence: German "3. Juni"."""
 # fmt: off
-_MANNERS = frozenset([
+_PLEASANTRIES = frozenset([
     "", "ok", "okay", "sure", "thing", "yes", "yep", "no", "right", "great", "perfect", "cool", "nice", "awesome",
     "excellent", "wonderful", "amazing", "lovely", "fine", "alright", "hi", "hello", "hey", "there", "good",
     "morning", "afternoon", "evening", "day", "thanks", "thank", "thx", "you", "many", "cheers", "please", "got",
@@ -40,8 +40,8 @@ _OFFERS = re.compile(
     r"|\banything else\b.*\?$|^(?:i )?hope (?:this|that) helps\b|^have a (?:nice|great|good) "
 )
 _AROUND = ",.!?()-\u2013\u2014"
-_MANNERLY = 120
-"""Characters up to which a sentence can be manners only."""
+_LONGEST_PLEASANTRY = 120
+"""Longer sentences are never pleasantries."""
 
 
 def sentences(text: str) -> list[str]:
@@ -59,7 +59,7 @@ def sentences(text: str) -> list[str]:
 def _split(line: str) -> list[str]:
     parts, start = [], 0
     for end in _END.finditer(line):
-        if end.group()[0] == "." and _goes_on(line, start, end):
+        if end.group()[0] == "." and _is_abbreviation(line, start, end):
             continue
         parts.append(line[start : end.end()].strip())
         start = end.end()
@@ -67,8 +67,8 @@ def _split(line: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
-    """Whether a full stop is one of an abbreviation or of a date."""
+def _is_abbreviation(line: str, start: int, end: re.Match[str]) -> bool:
+    """Whether a full stop belongs to an abbreviation, an initial or a date."""
     rest = line[end.end() + 1 : end.end() + 4]
     if rest[:1].islower() or (line[end.start() - 1].isdigit() and rest in _MONTHS):
         return True
@@ -77,13 +77,13 @@ def _goes_on(line: str, start: int, end: re.Match[str]) -> bool:
     return is_initial or word.lower() in _ABBREVIATIONS or word[-2:-1] == "."
 
 
-def is_manners(sentence: str) -> bool:
+def is_pleasantry(sentence: str) -> bool:
     """Whether the sentence greets, thanks, agrees or offers help, and says nothing else."""
-    if len(sentence) > _MANNERLY:
+    if len(sentence) > _LONGEST_PLEASANTRY:
         return False
     lower = sentence.lower().replace("\u2019", "'")
     for word in lower.split():
-        if word.strip(_AROUND) not in _MANNERS:
+        if word.strip(_AROUND) not in _PLEASANTRIES:
             offering = any(hint in lower for hint in _OFFERING) and _OFFERS.search(lower)
             return bool(offering) and not any(map(str.isdigit, lower))
     return True

@@ -1,4 +1,4 @@
-"""Text made harmless and short: what digests and summaries are built of."""
+"""Removes control characters from text and shortens it to a token limit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _COMMANDING = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\U0
 """Control characters, line separators, bidirectional overrides and invisible tags, with the spaces around them."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _CHARACTERS_A_TOKEN = 24
-"""More than this many characters for one token are not hoped for."""
+"""An upper bound on the characters of one token."""
 ELLIPSIS = "…"
 
 
 def plain(text: str) -> str:
-    """The text on one line, without what a terminal would obey. Every word of it is a word of the text."""
+    """The text on one line, without escape codes and control characters. Its words do not change."""
     if text.isprintable() and "  " not in text:
         return text.strip(" ")
     if "\x1b" in text or "\x9b" in text:
@@ -29,15 +29,15 @@ def plain(text: str) -> str:
 
 
 def frame_of(counter: TokenCounter) -> int:
-    """How many tokens fewer a text takes as one more line of a larger text than alone: counters that estimate add some
-    to every text. Less than zero where the line's end is all that counts."""
+    """How many tokens fewer a text takes as a line of a larger text than alone. Estimating counters add a constant to
+    every text. Negative if only the line end counts."""
     one, other = "called: one", "called: two"
     return counter.count(one) + counter.count(other) - counter.count(f"{one}\n{other}")
 
 
 def cut(text: str, tokens: int, counter: TokenCounter) -> str:
-    """The text, if it takes at most `tokens`; otherwise about as much of its beginning as does, up to the end of a
-    word and marked with "…". Empty if not even that fits."""
+    """The text, shortened to at most `tokens`. A shortened text ends at the end of a word, with "…". Empty if nothing
+    fits."""
     longest = max(tokens, 0) * _CHARACTERS_A_TOKEN
     if len(text) <= longest and counter.count(text) <= tokens:
         return text
@@ -55,7 +55,7 @@ def cut(text: str, tokens: int, counter: TokenCounter) -> str:
 def _beginning(text: str, length: int) -> str:
     head = text[:length]
     if length < len(text) and text[length] != " ":
-        # A path or a language without spaces is cut anywhere: little of it would be left otherwise.
+        # A path or a script without spaces is cut anywhere, because otherwise little of it would remain.
         space = head.rfind(" ")
         head = head[:space] if space > length * 2 // 3 else head
     head = head.rstrip(" ,;:(-")
@@ -63,7 +63,7 @@ def _beginning(text: str, length: int) -> str:
 
 
 def fit_lines(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
-    """As many of the lines as fit, in their order; none takes more than its share."""
+    """As many of the lines as fit into `budget` tokens, in order. A line takes at most a quarter of the budget."""
     kept: list[str] = []
     used, share = 0, max(12, budget // 4)
     for line in lines:
@@ -73,7 +73,7 @@ def fit_lines(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
             kept.append(shorter)
             used += cost
     text = "\n".join(kept)
-    while kept and counter.count(text) > budget:  # together they may count more than each by itself
+    while kept and counter.count(text) > budget:  # the joined text may count more than its lines
         kept.pop()
         text = "\n".join(kept)
     return text

@@ -1,4 +1,4 @@
-"""Bytes that are no text: what they are, by how they begin."""
+"""Recognises text in bytes, and the file type of other bytes by their first bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SAMPLE = 8192
 
 
 def as_text(body: bytes) -> str | None:
-    """The text that these bytes are, some broken characters allowed; None if they are something else."""
+    """The bytes decoded as text, with a few invalid characters replaced. None if they are not text."""
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return body.decode(encoding, "replace")
@@ -67,7 +67,7 @@ def as_text(body: bytes) -> str | None:
 
 
 def binary(body: bytes) -> Sketch:
-    """Size, kind and the beginning of the SHA-256."""
+    """The sketch of binary data: file type, size and the beginning of its SHA-256."""
     kind = _kind(body)
     if kind == "PNG image" and body[12:16] == b"IHDR" and len(body) >= 24:
         width, height = int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")

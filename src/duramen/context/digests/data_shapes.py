@@ -1,4 +1,4 @@
-"""The shape of data: which keys, how many of what, and one example."""
+"""Describes the shape of data: its keys, its counts and one example."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .long_text import counted
 from .sketch import Piece, Slot
 
 DEEPEST = 64
-"""Nesting beyond which data is not read as data: what a parser manages depends on who called it."""
+"""Deeper data is treated as text: how deep a parser can go depends on the stack of the caller."""
 _WIDEST = 1_000_000
-"""Lists and objects side by side beyond which their nesting is not looked at."""
+"""With more lists and objects on one level, data counts as too deep without a further look."""
 _CONTAINERS = frozenset([dict, list, tuple, set, frozenset])
 _KEYS = 24
-"""Keys of one object that are named."""
+"""Keys of one object that are listed."""
 _SAMPLE = 50
 """Items of a list from which its kind is derived."""
 _SHORT = 32
-"""Characters up to which a text is shown where it stands."""
+"""Texts up to this length are shown. Longer ones are described."""
 _STATUS = frozenset(
     ["exitcode", "exitstatus", "returncode", "rc", "status", "statuscode", "code", "ok", "success", "iserror", "state"]
 )
@@ -37,7 +37,7 @@ _TALLIED = ("status", "state", "level", "severity", "result", "outcome", "conclu
 
 
 class Number(str):
-    """A number of a JSON text, as it was written."""
+    """A number from JSON text, as it was written."""
 
     __slots__ = ()
 
@@ -46,7 +46,8 @@ _decoder = msgspec.json.Decoder(float_hook=Number)
 
 
 class Known(NamedTuple):
-    """What was said of an object apart from its shape, under which of its keys, and inside which."""
+    """The pieces about an object apart from its shape. `keys` are the keys described by them, `inside` the keys whose
+    objects contain a described key."""
 
     pieces: list[Piece]
     keys: frozenset[str]
@@ -54,7 +55,7 @@ class Known(NamedTuple):
 
 
 def parsed(text: str) -> tuple[str, Any] | None:
-    """The data that this text is in JSON or in lines of JSON, and the name of its form."""
+    """The name of the format ("JSON" or "JSON lines") and the data of a text. None if the text is neither."""
     if text[:256].lstrip()[:1] not in ("{", "["):
         return None
     value = _decoded(text)
@@ -74,8 +75,8 @@ def _decoded(text: str, *, lines: bool = False) -> Any:
 
 
 def deeper_than(value: object, most: int) -> bool:
-    """Whether lists and objects are nested in each other more than `most` times, or are so many that it is not looked
-    at: data that holds itself, or one list in many places, grows with every level."""
+    """Whether lists and objects are nested more than `most` levels deep, or one level has too many of them. Data that
+    contains itself, or one list in many places, grows with every level."""
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(most):
         level = _children(level)
@@ -93,7 +94,7 @@ def _children(level: list[Any]) -> list[Any]:
 
 
 def encoded_size(value: object) -> int | None:
-    """The bytes that it would take as JSON, if it has such a form."""
+    """The size of a value as JSON, in bytes. None if it cannot be encoded."""
     if deeper_than(value, DEEPEST):
         return None
     try:
@@ -103,7 +104,7 @@ def encoded_size(value: object) -> int | None:
 
 
 def shape_pieces(value: object) -> list[Piece]:
-    """What there is to say of data, the most important first."""
+    """The pieces that describe data, the most important first."""
     known = _known(value) if isinstance(value, dict) else Known([], frozenset(), frozenset())
     shape = _unsaid(value, known) if isinstance(value, dict) else shape_of(value)
     many = _largest_list(value)
@@ -120,7 +121,7 @@ def _unsaid(value: dict[Any, Any], known: Known) -> str:
 
 
 def shape_of(value: object, depth: int = 3) -> str:
-    """The shape in words: short values as they are, others by their kind and length."""
+    """The shape as text: short values unchanged, others by their kind and length."""
     if isinstance(value, Mapping):
         return _object_shape(value, depth)
     if isinstance(value, (list, tuple)):
@@ -132,7 +133,7 @@ def shape_of(value: object, depth: int = 3) -> str:
 
 
 def _object_shape(value: Mapping[Any, Any], depth: int, described: frozenset[str] = frozenset()) -> str:
-    """The keys with their shapes; of those in `described`, no more than their kind."""
+    """The keys with their shapes. For keys in `described`, only the kind is given."""
     if depth <= 0 or not value:
         return f"object of {counted(len(value), 'key')}"
     shapes = [(key, shape_of(item, 0 if key in described else depth - 1)) for key, item in list(value.items())[:_KEYS]]
@@ -189,7 +190,7 @@ def _scalar(value: object) -> str:
     if isinstance(value, str):
         return f'"{value}"' if len(value) <= _SHORT else f"text of {len(value):,}"
     if isinstance(value, int):
-        # Huge integers have no decimal form: Python refuses.
+        # Python refuses to convert huge integers to decimal text.
         return str(value) if value.bit_length() <= 256 else f"integer of {value.bit_length():,} bits"
     return str(value) if isinstance(value, float) else f"{len(value):,} bytes"  # type: ignore[arg-type]
 
@@ -200,7 +201,7 @@ _WRITTEN = frozenset(
 
 
 def _known(value: dict[Any, Any]) -> Known:
-    """Status, trouble and counts among the keys of an object and of the objects in it."""
+    """Status, errors and counts among the keys of an object and of its inner objects."""
     pieces: dict[Slot, list[Piece]] = {Slot.STATUS: [], Slot.ERRORS: [], Slot.COUNTS: []}
     keys: set[str] = set()
     inside: set[str] = set()
@@ -216,7 +217,7 @@ def _known(value: dict[Any, Any]) -> Known:
 
 
 def _named(value: dict[Any, Any], path: str = "", top: str | None = None) -> Iterator[tuple[str, str, str, Any]]:
-    """Each item by its key, the path to it and the key at the top under which it lies."""
+    """Each item as (top-level key, path, key, value)."""
     for key, item in list(value.items())[:200]:
         if not isinstance(key, str):
             continue
@@ -249,7 +250,7 @@ def _largest_list(value: object) -> list[Any]:
 
 
 def _tallies(items: list[Any]) -> list[Piece]:
-    """How often each value of a telling key occurs among the objects of a list."""
+    """How often each value of a key such as "status" occurs among the objects of a list."""
     objects = [item for item in items if type(item) is dict]
     for key in [key for key in _TALLIED if any(key in item for item in objects[:_SAMPLE])]:
         values_given = [item.get(key) for item in objects]
@@ -264,7 +265,7 @@ def _tallies(items: list[Any]) -> list[Piece]:
 
 
 def _failed_items(items: list[Any]) -> list[Piece]:
-    """What the items of a list say under `error`."""
+    """The distinct values of `error` among the items of a list."""
     values_given = [item.get("error") for item in items if isinstance(item, dict) and item.get("error")]
     texts = dict.fromkeys(one if isinstance(one, str) else example_of(one) for one in values_given[:100])
     return [Piece(Slot.ERRORS, plain(text[:2000]), 0.25, "! ") for text in list(texts)[:3]]
@@ -275,7 +276,7 @@ def _example(items: list[Any]) -> list[Piece]:
 
 
 def example_of(value: object, depth: int = 2) -> str:
-    """The value itself, shortened wherever it is long."""
+    """The value as text, with long parts shortened."""
     if isinstance(value, Mapping):
         if depth <= 0:
             return "{" + ELLIPSIS + "}" if value else "{}"

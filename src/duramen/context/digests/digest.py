@@ -1,4 +1,4 @@
-"""Observation masking: a large tool output becomes a few lines that keep what matters, and a reference to the whole."""
+"""Replaces a large tool output by a digest: a few lines with the most important facts, and a reference to the rest."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .sketch import Piece, Sketch, Slot, fit
 from .tables import table
 
 _SHORT = 80
-"""Characters above which a text inside data is read like an output of its own."""
+"""A longer text inside data is examined like an output of its own."""
 _EDGES = 20
-"""Lines at either end that a large limit may take."""
+"""At most this many lines from each end are shown."""
 _ENVELOPE = frozenset(
     [
         "type",
@@ -34,25 +34,24 @@ _ENVELOPE = frozenset(
         "_meta",
     ]
 )
-"""Keys around the content of a tool's answer, in the forms of Anthropic, OpenAI and MCP."""
+"""Keys around the content of a tool result, in the formats of Anthropic, OpenAI and MCP."""
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _READ_FIRST = ("stderr", "error", "output", "stdout", "text", "content", "body", "result")
 
 
 def digest(output: object, *, limit: int = 100, counter: TokenCounter, reference: str) -> str:
-    """What matters of a tool's output in at most `limit` tokens: its size and format, exit status, counts, the lines that
-    tell of errors, the shape of data and of tables, the first and the last lines. It ends with the reference.
+    """The digest of a tool output in at most `limit` tokens: size and format, exit status, counts, error lines, the
+    shape of data and tables, the first and last lines. The reference is the last line.
 
-    `output` is text, bytes or plain data, or content blocks as models take them. Equal outputs give equal bytes in
-    every process. Apart from a few fixed words and numbers, everything in it was in the output, made harmless: no
-    control characters, each piece on one line. Below the `minimum` it is the reference alone, which may be more than
-    the limit then.
+    `output` is text, bytes, plain data or content blocks. Equal outputs give equal digests in every process. Apart from
+    a few fixed words and numbers, a digest contains only text of the output, without control characters and each piece
+    on one line. Below `minimum`, the digest is the reference alone, even if that exceeds the limit.
     """
     return fit(_sketch(output), limit=limit, counter=counter, reference=reference)
 
 
 def minimum(reference: str, counter: TokenCounter) -> int:
-    """The smallest limit that a digest with this reference can hold."""
+    """The smallest limit that a digest with this reference does not exceed."""
     return counter.count(reference)
 
 
@@ -88,7 +87,7 @@ def _of_format(format: TextFormat, whole: LongText) -> list[Piece]:
 
 
 def _of_prose(whole: LongText) -> list[Piece]:
-    """Status and the worst error first, then how the text ends and begins, then more of each."""
+    """The pieces in order: status and worst error, the last and the first line, further errors, further lines."""
     found = findings(whole)
     first = [Piece(Slot.FIRST, bare(line), 0.18, "first: ") for line in whole.first[:_EDGES]]
     last = [Piece(Slot.LAST, bare(line), 0.22, "last: ") for line in whole.last[:_EDGES]]
@@ -97,7 +96,7 @@ def _of_prose(whole: LongText) -> list[Piece]:
 
 
 def _differing(shown: list[Piece], more: list[Piece]) -> list[Piece]:
-    """Those of more lines that differ from each other and from those shown in more than digits."""
+    """The additional lines that differ in more than digits from each other and from the lines already shown."""
     kinds = {piece.text.translate(_NO_DIGITS) for piece in shown}
     kept = []
     for piece in more:
@@ -116,7 +115,7 @@ def _of_data(output: object) -> Sketch:
 
 
 def _said_inside(value: object) -> list[Piece]:
-    """What the long texts at the top of an object say, a program's output among them."""
+    """Pieces of the long texts in an object, such as "stdout". Only its top level is read."""
     if not isinstance(value, dict):
         return []
     texts = {key: item for key, item in value.items() if isinstance(item, str) and len(item) > _SHORT}
@@ -125,7 +124,7 @@ def _said_inside(value: object) -> list[Piece]:
 
 
 def _content_blocks(output: object) -> list[dict[str, Any]] | None:
-    """The blocks, if this is content as the messages of a model hold it."""
+    """The content blocks, if the output is a list of them or a tool result that contains them. Otherwise None."""
     if isinstance(output, dict) and "content" in output and output.keys() <= _ENVELOPE:
         inner = output["content"]
         blocks = _content_blocks([{"type": "text", "text": inner}] if isinstance(inner, str) else inner)

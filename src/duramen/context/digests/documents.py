@@ -1,4 +1,4 @@
-"""Outputs of a known format that is neither data nor a table: diffs, commit logs, file listings, web pages."""
+"""Recognises outputs in known text formats: diffs, commit logs, file listings, web pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAG = re.compile(r"<[^<>]{0,2000}>")
 
 
 class TextFormat(NamedTuple):
-    """What format a text has. With `prose`, its edges and the words for trouble in it mean what they say."""
+    """The format of a text and its pieces. With `prose`, the last line and error lines are added."""
 
     name: str
     pieces: list[Piece]
@@ -25,7 +25,7 @@ class TextFormat(NamedTuple):
 
 
 def document(output: LongText) -> TextFormat | None:
-    """The format of this text, if it is one of those known here."""
+    """The format of a text. None if it is not one of those in this module."""
     for recognise in (_diff, _commits, _listing, _page):
         if (format := recognise(output)) is not None:
             return format
@@ -42,7 +42,7 @@ def _diff(output: LongText) -> TextFormat | None:
         marks = [line[:4] for line in head if line[:4] in ("--- ", "+++ ", "@@ -")]
         if marks[:3] != ["--- ", "+++ ", "@@ -"]:
             return None
-    # Hunks alone hold added and removed lines: a removed "-- comment" looks like a header.
+    # Lines are counted by their first character, so a removed line "-- comment" is counted as a header.
     files = dict.fromkeys(_changed_files(output))
     raw = b"\n" + output.raw
     added = raw.count(b"\n+") - raw.count(b"\n+++ ")
@@ -77,7 +77,7 @@ def _commits(output: LongText) -> TextFormat | None:
 
 
 def _subject(lines: list[str]) -> str:
-    """The commit that begins here, as hash, subject and date."""
+    """Hash, subject and date of the commit on the first line."""
     subject = next((plain(line) for line in lines[1:] if line.startswith("    ") and line.strip()), "")
     date = next((plain(line[5:]) for line in lines[1:8] if line.startswith("Date:")), "")
     return plain(f"{lines[0].split()[1][:9]} {subject}{f' ({date})' if date else ''}")
@@ -117,7 +117,7 @@ def _page(output: LongText) -> TextFormat | None:
 
 
 def _inner(output: LongText, start: int, tag: bytes) -> str:
-    """The text inside the first such element from here on, its own tags left out."""
+    """The text of the first such element after `start`, without tags."""
     opened = output.lower.find(b"<" + tag, start)
     end = output.lower.find(b"</" + tag, opened, opened + 2000)
     text = output.raw[opened : end if end > 0 else opened + 200].decode("utf-8", "ignore")

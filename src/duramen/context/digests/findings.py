@@ -1,4 +1,4 @@
-"""What a reader of a program's output looks for: how it ended, how many of what, and what went wrong."""
+"""Finds the exit status, the counts and the errors in the output of a program."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TROUBLE = (
     b"err!",
 )
 _LOUD = (b"ERROR", b"Error: ", b"error: ", b" Error ", b"FAILED ")
-"""Looked for too where the quiet word is on so many lines that not all of them are read."""
+"""Also searched, with exact case, if the words in `_TROUBLE` occur on too many lines to read all of them."""
 _MANY = 100
-"""Lines with one such word that are weighed."""
+"""Distinct lines per word that are ranked."""
 _LOOK = 20_000
-"""Lines with such words that are looked at, to see which of them differ."""
+"""Lines with such words that are compared to find distinct ones."""
 
 _NO_TROUBLE = re.compile(
     r"\b(?:0|no|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|failed|exceptions?)\b"
@@ -39,10 +39,10 @@ _WEIGHTS = (
     (74, re.compile(r"\b(?:ERROR|CRITICAL|Error)\b|\b[Pp]ermission denied|\b[Cc]onnection refused|\b[Aa]ccess denied")),
     (40, re.compile(rf"(?<![\w./\"'({{-]){_WORDS}(?![\w/-]|\.\w|\s*[=(){{}}\]\"'|])", re.I)),
 )
-"""What a line must look like to tell of trouble, and how much it tells then."""
+"""Patterns of lines that report an error, and the weight of such a line. The first match counts."""
 _CODE = re.compile(r"^(?:raise|except|def|class|if|elif|return|import|from|catch|throw|try|#|//|/?\*|<)(?=\W|$)")
 _VAGUE = 40
-"""Weight up to which a line may be about something else."""
+"""Lines up to this weight may not be about an error."""
 _STAMP = re.compile(r"^\W{0,2}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z|[+-]\d\d:?\d\d)?\W{0,2}\s+")
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -53,9 +53,9 @@ _EXIT = re.compile(
 )
 _HTTP = re.compile(r"^HTTP/\d(?:\.\d)? \d{3}\b")
 _THINGS = (
-    r"(?:passed|failed|skipped|xfailed|passing|failing|pending|errors?|warnings?|failures?|tests?|rows?|files?|packages?"
-    r"|insertions?|deletions?|vulnerabilit(?:y|ies)|results?|match(?:es)?|items?|records?|problems?|issues?|objects?"
-    r"|bytes|changes|total)"
+    r"(?:passed|failed|skipped|xfailed|passing|failing|pending|errors?|warnings?|failures?|tests?|rows?|files?"
+    r"|packages?|insertions?|deletions?|vulnerabilit(?:y|ies)|results?|match(?:es)?|items?|records?|problems?|issues?"
+    r"|objects?|bytes|changes|total)"
 )
 _COUNT = re.compile(
     rf"\b\d[\d,.]*\s+(?:\w+\s+)?{_THINGS}\b|\b(?:{_THINGS}|tests run)[\"']?\s*[:=]\s*\d|\b(?:total|found|ran)\s+\d",
@@ -65,7 +65,7 @@ _RULE = "=-_*# ─━═"
 
 
 class Trouble(NamedTuple):
-    """A line that tells of something that went wrong, and how much it tells."""
+    """A line that reports an error, and its weight."""
 
     weight: int
     start: int
@@ -73,14 +73,14 @@ class Trouble(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What was found, the most important first: that which a reader must see, and more of it."""
+    """The pieces found. `foremost` are the most important ones. Both lists begin with the most important piece."""
 
     foremost: list[Piece]
     further: list[Piece]
 
 
 def findings(output: LongText) -> Findings:
-    """Status, counts and errors."""
+    """The status, counts and errors in an output."""
     ranked = troubles(output)[:24]
     clear = [one.text for one in ranked if one.weight > _VAGUE]
     errors = [Piece(Slot.ERRORS, text, 0.3 if at else 0.45, "! ") for at, text in enumerate(clear)]
@@ -90,7 +90,7 @@ def findings(output: LongText) -> Findings:
 
 
 def exit_status(output: LongText) -> list[Piece]:
-    """The last exit status in the output, and the status of an HTTP answer."""
+    """The last exit status in the output, and the status line of an HTTP response."""
     statuses = [found for line in _status_lines(output) for found in _EXIT.findall(shown(line.text))]
     http = [line for line in output.first[:1] if _HTTP.match(line)]
     return [Piece(Slot.STATUS, text, 0.3) for text in [*(f"exit status {number}" for number in statuses[-1:]), *http]]
@@ -102,14 +102,14 @@ def _status_lines(output: LongText) -> list[Line]:
 
 
 def count_lines(output: LongText) -> list[Piece]:
-    """The two lines that count the most things, of those at the edges and those that say how tests went."""
+    """The two lines with the most counts, from the first lines, the last lines and the lines with test results."""
     found = [line for needle in (b" passed", b" failed", b"total") for line in output.find(needle, front=0, back=4)]
     lines = [*output.last[:40], *(shown(line.text) for line in sorted(found, reverse=True)), *output.first[:10]]
     short = list(dict.fromkeys(bared for line in lines if len(bared := bare(line)) < 400))
     alike = Counter(_VARYING.sub("0", line) for line in short)
     ranked: list[tuple[int, str]] = []
     for line in short:
-        # A total stands alone; lines that are all alike count nothing but themselves.
+        # A total occurs once or twice. Lines that repeat with other numbers are not totals.
         things = len(_COUNT.findall(line)) if alike[_VARYING.sub("0", line)] <= 2 else 0
         score = min(things, 4) * 100 - len(line)
         if things and score > 0:
@@ -119,12 +119,12 @@ def count_lines(output: LongText) -> list[Piece]:
 
 
 def bare(line: str) -> str:
-    """The line without the rule that it is drawn into."""
+    """The line without a rule around it: "3 passed" for "=== 3 passed ==="."""
     return line.strip(_RULE) or line
 
 
 def troubles(output: LongText) -> list[Trouble]:
-    """The lines that tell of trouble, the most informative first; those that differ in numbers only are one."""
+    """The lines that report errors, the most informative first. Of lines that differ only in numbers, one is kept."""
     found = {line.start: line for line in _troubled(output)}
     ends = {line.start: line for line in _traceback_ends(output)}
     ranked = [_weighed(line, line.start in ends) for line in (found | ends).values()]
@@ -149,7 +149,7 @@ def _troubled(output: LongText) -> Iterable[Line]:
 
 
 def _traceback_ends(output: LongText) -> Iterable[Line]:
-    """The line below each traceback that names the exception."""
+    """The line after each traceback that names the exception."""
     for line in output.find(b"traceback (most recent", front=20, back=5):
         indent = len(line.text) - len(line.text.lstrip())
         for below in output.after(line, 120):
@@ -171,7 +171,7 @@ def _weighed(line: Line, ends_traceback: bool) -> Trouble:
 
 
 def _around(text: str) -> str:
-    """The part of a very long line that tells of the trouble."""
+    """The part of a very long line that reports the error."""
     if len(text) <= 300:
         return text
     found = _WEIGHTS[-1][1].search(text)

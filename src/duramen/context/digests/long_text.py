@@ -1,4 +1,4 @@
-"""A long text to look into: its edges, and the lines in which a needle lies, without a look at every line."""
+"""Fast access to a long text: its first and last lines, and the lines that contain a string."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 from ..compaction.trim import plain
 
 _REACH = 200
-"""Bytes on either side of a find that count as its line; a line of megabytes is looked at in pieces."""
+"""At most this many bytes on each side of a match count as its line. A longer line is read in parts."""
 _EDGE = 16384
-"""Characters at the beginning and at the end that are looked at line by line."""
+"""Characters at the beginning and at the end that are split into lines."""
 _LONGEST = 2000
-"""Characters of one line at an edge that are looked at."""
+"""Characters that are read of one line at the beginning."""
 _END = 56
-"""Characters of a longer last line that are looked at: its end is what there is to see."""
+"""Characters that are read of a long line at the end: the last ones."""
 
 
 class Line(NamedTuple):
-    """A line, or as much of it as is near a find. `start` and `end` are bytes into the text."""
+    """A line, or the part of a long line near a match. `start` and `end` are byte offsets into the text."""
 
     start: int
     end: int
@@ -26,52 +26,52 @@ class Line(NamedTuple):
 
 
 class LongText:
-    """A text as it came. Finds ignore the case of Latin letters."""
+    """An unchanged text. Searches ignore the case of ASCII letters, unless `exact`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @cached_property
     def raw(self) -> bytes:
-        """The text as bytes, in which finds are quick and offsets survive a change of case."""
+        """The text as bytes. Searches in bytes are fast, and `lower` has the same offsets."""
         return self.text.encode("utf-8", "surrogatepass")
 
     @cached_property
     def lower(self) -> bytes:
-        """The same with Latin letters in lower case."""
+        """`raw` with ASCII letters in lower case."""
         return self.raw.lower()
 
     @cached_property
     def lines(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self.text.count("\n") + (bool(self.text) and not self.text.endswith("\n"))
 
     @property
     def size(self) -> str:
-        """Characters and lines, in words."""
+        """The number of characters and lines as text."""
         return f"{counted(len(self.text), 'character')}, {counted(self.lines, 'line')}"
 
     @cached_property
     def head(self) -> list[str]:
-        """The first lines as they are; not one that goes on beyond the edge, unless it is the only one."""
+        """The first lines, unchanged. A line that is cut off at the edge is left out, unless it is the only one."""
         lines = self.text[:_EDGE].split("\n")
         return lines[:-1] if len(lines) > 1 and len(self.text) > _EDGE else lines
 
     @cached_property
     def first(self) -> list[str]:
-        """The first lines that say something, readable."""
+        """The first lines that contain letters or digits, without control characters."""
         return _readable([line[:_LONGEST] for line in self.head])
 
     @cached_property
     def last(self) -> list[str]:
-        """The last lines that say something, readable, the very last one first."""
+        """The last lines that contain letters or digits, without control characters, the last line first."""
         lines = self.text[-_EDGE:].split("\n")
         if len(lines) > 1 and len(self.text) > _EDGE:
             lines = lines[1:]
         return _readable([line if len(line) <= _LONGEST else line[-_END:] for line in reversed(lines)])
 
     def find(self, needle: bytes, *, front: int = 100, back: int = 20, exact: bool = False) -> list[Line]:
-        """The lines that hold the needle (in lower case, unless `exact`): the first `front` and the last `back`."""
+        """The first `front` and the last `back` lines with the needle, which is in lower case unless `exact`."""
         body = self.raw if exact else self.lower
         found: list[Line] = []
         at = body.find(needle) if front else -1
@@ -92,8 +92,8 @@ class LongText:
         return found[::-1]
 
     def find_distinct(self, needle: bytes, *, most: int, look: int) -> tuple[list[Line], int]:
-        """The first line of each kind among the next `look` lines with the needle, at most so many, and how many lines
-        were looked at. Lines that differ in digits only are of one kind."""
+        """At most `most` distinct lines among the first `look` lines with the needle, and how many lines were read.
+        Lines that differ only in digits count as equal."""
         found: dict[bytes, Line] = {}
         looked = 0
         at = self.lower.find(needle)
@@ -116,11 +116,11 @@ class LongText:
         return start, min(len(self.raw), at + _REACH) if end < 0 else end
 
     def _decoded(self, start: int, end: int) -> Line:
-        # A character that the reach cuts in two is left out.
+        # A character that is cut in two is left out.
         return Line(start, end, self.raw[start:end].decode("utf-8", "ignore"))
 
     def after(self, line: Line, most: int) -> list[Line]:
-        """The lines that follow, at most so many."""
+        """At most `most` lines that follow a line."""
         lines: list[Line] = []
         end = line.end
         while len(lines) < most and end < len(self.raw):
@@ -132,12 +132,12 @@ class LongText:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number of things: "1 line", "1,204 lines"."""
+    """A number with its noun: "1 line", "1,204 lines"."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def shown(line: str) -> str:
-    """A line as a terminal would have left it: what was written over by a carriage return is gone."""
+    """A line as a terminal shows it: without control characters and without text that a carriage return overwrote."""
     return plain(line.rstrip("\r").rpartition("\r")[2])
 
 

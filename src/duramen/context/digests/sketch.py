@@ -1,4 +1,4 @@
-"""What a digest says about an output, piece by piece, and how many pieces a limit of tokens has room for."""
+"""The pieces of a digest, and how many of them fit into a token limit."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from ...ports.world import TokenCounter
 from ..compaction.trim import cut, frame_of
 
 _LEAST = 12
-"""Characters below which a piece that had to be cut says nothing."""
+"""A shortened piece has at least this many characters of text. A shorter one says too little."""
 
 
 class Slot(enum.IntEnum):
-    """Where a piece stands in the digest, whatever its importance."""
+    """The place of a piece in the digest, which does not depend on its importance."""
 
     STATUS = 1
-    """how it ended"""
+    """The exit status or result."""
     COUNTS = 2
-    """how much of what"""
+    """Numbers of items."""
     SHAPE = 3
-    """what it is made of"""
+    """The structure of the output."""
     EXAMPLE = 4
-    """one of many"""
+    """One of many items."""
     ERRORS = 5
-    """what went wrong"""
+    """Error lines."""
     FIRST = 6
-    """how it begins"""
+    """The first lines."""
     LAST = 7
-    """how it ends"""
+    """The last lines."""
 
 
 class Piece(NamedTuple):
-    """One line of a digest. `share` is the part of the limit that it may take before the others had their turn; the
-    `label` says what the text is."""
+    """One line of a digest. `share` is the share of the limit that it may take in the first round. `label` is a prefix
+    that says what the text is."""
 
     place: Slot
     text: str
@@ -43,15 +43,15 @@ class Piece(NamedTuple):
 
 
 class Sketch(NamedTuple):
-    """What there is to say about an output: what it is, and the pieces, the most important first."""
+    """The description of an output: its type and size, and the pieces, the most important first."""
 
     what: str
     pieces: Sequence[Piece]
 
 
 def fit(sketch: Sketch, *, limit: int, counter: TokenCounter, reference: str) -> str:
-    """The digest: what it is, as many pieces as the limit has room for, and the reference at the end."""
-    head, tail = f"[tool output, {sketch.what}]", f"whole: {reference}"
+    """The digest: type and size, as many pieces as fit, and the reference at the end."""
+    head, tail = f"[tool output, {sketch.what}]", f"full: {reference}"
     bare = _assembled(head, [], tail)
     room = limit - counter.count(bare)
     if room < 0:
@@ -62,7 +62,7 @@ def fit(sketch: Sketch, *, limit: int, counter: TokenCounter, reference: str) ->
         over = counter.count(digest) - limit
         if over <= 0:
             return digest
-        # Tokens of a whole are not always those of its parts.
+        # The whole may count more tokens than its parts.
         least = kept.pop()
         shorter = _cut(least, counter.count(least.label + least.text) - over, counter)
         if _LEAST <= len(shorter.text) < len(least.text):
@@ -71,7 +71,7 @@ def fit(sketch: Sketch, *, limit: int, counter: TokenCounter, reference: str) ->
 
 
 def _assembled(head: str, pieces: Sequence[Piece], tail: str) -> str:
-    # The last lines come from the end backwards.
+    # The pieces of the last lines are in reverse order.
     ordered = [piece for piece in pieces if piece.place is not Slot.LAST]
     ordered += [piece for piece in reversed(pieces) if piece.place is Slot.LAST]
     ordered.sort(key=lambda piece: piece.place)
@@ -79,7 +79,7 @@ def _assembled(head: str, pieces: Sequence[Piece], tail: str) -> str:
 
 
 def _chosen(pieces: Sequence[Piece], room: int, limit: int, counter: TokenCounter) -> list[Piece]:
-    """The pieces in order of importance, each within its share; what room is left then goes to those that were cut."""
+    """The pieces in order of importance, each within its share. Remaining room goes to pieces that were shortened."""
     frame = frame_of(counter)
     kept: list[tuple[Piece, Piece]] = []
     said: set[str] = set()

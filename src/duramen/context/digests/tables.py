@@ -1,4 +1,4 @@
-"""Tables in a text: which columns, how many rows, and the first row."""
+"""Recognises tables in text: columns, number of rows, first row."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .long_text import LongText, counted, shown
 from .sketch import Piece, Slot
 
 _LOOK = 24
-"""Lines from which the columns are recognised."""
+"""Lines that are read to recognise the columns."""
 _NAME = 48
-"""Characters that a column's name has at most."""
+"""The longest name of a column, in characters."""
 _RULES = " \t\r|+:=─━═┼┿╪├┤┌┐└┘┬┴╭╮╰╯┏┓┗┛┡┩┳┻╇╈-"
 _BARS = re.compile(r"[|│┃]")
 _GAP = re.compile(r"\s{2,}|\t+")
@@ -22,7 +22,7 @@ _DELIMITED = ((",", "CSV table"), ("\t", "TSV table"), (";", "CSV table"))
 
 
 def table(output: LongText) -> TextFormat | None:
-    """The table that this text is, if it is one."""
+    """The table in a text. None if the text is not a table."""
     if output.lines < 3:
         return None
     return _delimited(output) or _barred(output) or _aligned(output)
@@ -54,7 +54,7 @@ def _delimited(output: LongText) -> TextFormat | None:
 
 def _is_even(rows: list[list[str]], delimiter: str) -> bool:
     width = len(rows[0])
-    # The last row that was looked at may be cut off.
+    # The last row may be cut off.
     if width < 2 or any(len(row) != width for row in rows[:-1]):
         return False
     cells = [cell for row in rows for cell in row]
@@ -70,7 +70,7 @@ def _names_columns(row: Sequence[str]) -> bool:
 
 
 def _records(text: str) -> int:
-    """Lines, but not those that go on in quotation marks."""
+    """The number of rows. Line breaks inside quotation marks do not count."""
     if '"' not in text:
         return text.rstrip().count("\n") + 1
     outside = text.rstrip().split('"')[::2]
@@ -78,7 +78,7 @@ def _records(text: str) -> int:
 
 
 def _barred(output: LongText) -> TextFormat | None:
-    """Markdown, psql and boxes: columns between bars, with a rule below the header."""
+    """A table of Markdown, psql or box characters: columns between bars, with a rule below the header."""
     lines = [line.rstrip() for line in output.head if line.strip()]
     at = next((at for at, line in enumerate(lines[:6]) if _BARS.search(line) and line.strip(_RULES)), None)
     if at is None or at + 2 >= len(lines) or lines[at + 1].strip(_RULES):
@@ -87,7 +87,7 @@ def _barred(output: LongText) -> TextFormat | None:
     columns, first = _cells(lines[at]), _cells(row)
     if len(columns) < 2 or len(first) != len(columns):
         return None
-    # A box may draw its header with other bars than its rows.
+    # In a box, the header may have other bars than the rows.
     bar = _BARS.findall(row)[0]
     return _table_format("table", columns, _barred_lines(output, bar) - (bar in lines[at]), first)
 
@@ -95,7 +95,7 @@ def _barred(output: LongText) -> TextFormat | None:
 def _barred_lines(output: LongText, bar: str) -> int:
     lines = output.text.split("\n")
     rules = sum(1 for line in output.head if bar in line and not line.strip(_RULES))
-    if rules > 1:  # between the rows too
+    if rules > 1:  # there are rules between the rows
         return sum(1 for line in lines if bar in line and line.strip(_RULES))
     return sum(bar in line for line in lines) - rules
 
@@ -105,7 +105,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _aligned(output: LongText) -> TextFormat | None:
-    """Columns of a fixed width, each beginning below its name."""
+    """A table with columns of fixed width, each aligned with its name."""
     lines = [line.rstrip().expandtabs() for line in output.head[:_LOOK] if line.strip()]
     if len(lines) < 3:
         return None

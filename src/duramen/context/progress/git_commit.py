@@ -1,4 +1,4 @@
-"""Commits of one file to git, for those who want their progress in its history: see `files.git` for how."""
+"""Commits the progress file to git. `files.folder.git` runs the commands."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NEW = {"??", "A ", "AM", " A"}
 
 
 def commit(path: str | os.PathLike[str], message: str, *, author: str | None = None, init: bool = False) -> str | None:
-    """Commit this file as it is now, and return the commit's id; None if there was nothing to commit.
+    """Commit the file and return the id of the commit, or None if there is nothing to commit.
 
-    `author` ("Ada <ada@example.org>") is who it is ascribed to. `init` makes a repository in the file's folder if
-    there is none around it. Blocks for as long as git and its hooks take, up to `TIMEOUT`.
+    `author` is the author of the commit ("Ada <ada@example.org>"). `init` creates a repository in the folder of the
+    file if it is not in one. Blocks while git and its hooks run, for at most `TIMEOUT`.
     """
     return _commit(path, message, author, init=init, only_new=False)
 
 
 def committed_text(path: str | os.PathLike[str]) -> str | None:
-    """The file as the newest commit has it; None if there is none, or no git."""
+    """The text of the file in the newest commit. None if there is no commit with it, or no git."""
     target = Path(os.path.realpath(path))
     try:
         answer = Git(str(target.parent)).ask("show", f"HEAD:./{target.name}")
@@ -33,10 +33,10 @@ def committed_text(path: str | os.PathLike[str]) -> str | None:
 
 
 def initialise(path: str | os.PathLike[str], progress: Progress, *, commit: bool, author: str | None = None) -> bool:
-    """Write the file and make its first commit, once; False if the file was there already, and it stays as it is.
+    """Write the file and commit it for the first time. Returns False if the file exists, and leaves it unchanged.
 
-    Of many who try at once, one gets True, and there is one commit. If a process is killed between the two, the next
-    call makes up for the commit.
+    Of several concurrent callers one gets True, and there is one commit. If the process is killed before the commit,
+    the next call commits.
     """
     created = create_file(path, render(progress))
     if commit:
@@ -52,7 +52,7 @@ def _commit(
     check(message, author)
     target = Path(os.path.realpath(path))
     if not target.is_file():
-        raise InvalidInput(f"there is no file {os.fspath(path)} to commit", hint="write it first")
+        raise InvalidInput(f"there is no file {os.fspath(path)} to commit", hint="write the file first")
     git = Git(str(target.parent))
     git.expect_repository(init)
     states = git.states([target.name])
@@ -61,6 +61,6 @@ def _commit(
     if "!!" in states.values():
         raise InvalidInput(
             f"git ignores {os.fspath(path)}, so it cannot be committed",
-            hint="take it out of .gitignore, or do without commits",
+            hint="remove it from .gitignore, or turn commits off with git=False",
         )
     return git.commit(states, message, author)

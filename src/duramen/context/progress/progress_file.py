@@ -8,18 +8,19 @@ action also any other heading of level 1 or 2 outside a closed code fence; and a
 such as None. The lines of a step are indented under its number instead.
 
 **Hand edits.** `parse` is lenient: sections in any order, at any level, in any case, under short names; missing
-sections; any kind of list; CRLF; a byte order mark. Nothing is dropped: text that has no place in the record goes to the
-end of the context, and a note reports it.
+sections; any kind of list; CRLF; a byte order mark. Nothing is dropped: text that does not fit the record is moved to
+the end of the context, and a note reports it.
 
 - Under Completed Steps, an item without a box is completed. An unticked item is not: the first becomes the next action
   if there is none, or if the current one has been ticked; the others go to the context as a list.
-- None, N/A, a dash or an empty section mean "nothing"; Finished or Done as the next action end the work.
+- None, N/A, a dash or an empty section mean "nothing". Finished or Done as the next action means that the goal is
+  finished.
 - A heading that is not one of the five, at the section's level or above, starts a section of the user's own. It ends at
   the next of the five.
-- Contradictions are refused with their line: two different goals, a goal without a next action, a git conflict.
+- Contradictions raise an error with the line: two different goals, a goal without a next action, a git conflict.
 
-**The file** is always replaced as a whole. A process that is killed while it writes leaves the old file or the new
-one, and perhaps a temporary file that the next write removes.
+**The file** is always replaced atomically. A process that is killed while it writes leaves the old file or the new
+one, and possibly a temporary file that the next write removes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ...errors import DuramenError, InvalidInput
 from .record import Progress, same_step, without_blank_lines_around
 
 MAX_BYTES = 1024 * 1024
-"""A progress file must not be larger."""
+"""The size limit of a progress file."""
 _TEMPORARY = ".duramen-part"
 
 
@@ -112,7 +113,7 @@ def _list_item(mark: str, box: str, text: str) -> str:
 
 
 class ParsedProgress(NamedTuple):
-    """What a file says, and notes on what `parse` moved to another place: "line 7: …"."""
+    """The record in a file, and notes on what `parse` moved to another place: "line 7: …"."""
 
     progress: Progress
     notes: tuple[str, ...]
@@ -144,13 +145,12 @@ class _Item(NamedTuple):
 
 
 def parse(text: str, where: str = "PROGRESS.md") -> ParsedProgress:
-    """The record that a file's text stands for, and notes on what had to be moved. Raises `InvalidInput` with `where`
-    and the line for text that it cannot understand."""
+    """Parse the text of a file. Raises `InvalidInput` with `where` and the line for contradictions."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     builder = _RecordBuilder(where)
     for number, line in enumerate(lines, 1):
         if _CONFLICT.match(line):
-            raise builder.error(number, "git left a conflict here", "keep one side and remove the marks")
+            raise builder.error(number, "git conflict marker", "keep one side and remove the markers")
     for found in _split_sections(lines):
         builder.add(found)
     return builder.record()
@@ -213,8 +213,8 @@ class _RecordBuilder:
         if before and text and before != text:
             raise self.error(
                 found.line,
-                f"{found.section} does not say the same as in line {first}",
-                "keep one of them; a heading that belongs to a text gets a backslash before it",
+                f"{found.section} differs from the one in line {first}",
+                "keep one of them; put a backslash before a heading that is part of a text",
             )
         self._texts[found.section] = before or text
 
@@ -224,7 +224,7 @@ class _RecordBuilder:
             start += 1
         self._context.append(_unescaped(body[start:], headings=False))
         if self._context[0].strip():
-            self._note(start + 1, "before the first section: kept in the context")
+            self._note(start + 1, "text before the first section: moved to the context")
 
     def _without_own_sections(self, found: _FoundSection) -> list[str]:
         """The body up to the first heading of the user's own. The rest is moved to the context."""
@@ -244,7 +244,7 @@ class _RecordBuilder:
 
     def _move(self, line: int, lines: list[str], what: str) -> None:
         self._moved.append(_unescaped(lines, headings=False))
-        self._note(line, f"{what}: kept in the context")
+        self._note(line, f"{what}: moved to the context")
 
     def _note(self, line: int, what: str) -> None:
         self._notes.append((line, what))
@@ -258,13 +258,13 @@ class _RecordBuilder:
         pieces = [without_blank_lines_around(piece) for piece in (*self._context, *self._moved)]
         context = "\n\n".join(piece for piece in pieces if piece)
         if not self._lines and context:
-            raise self.error(1, "there is no section of a progress file", f"begin one with: ## {Section.GOAL}")
+            raise self.error(1, "no section of a progress file found", f"start with the heading ## {Section.GOAL}")
         if finished and blocker:
             raise self.error(
                 self._lines[Section.BLOCKER], "finished and blocked at the same time", "remove one of them"
             )
         if goal and not finished and following is None:
-            hint = f"write under ## {Section.NEXT} what comes next, or Finished"
+            hint = f"write the next action under ## {Section.NEXT}, or Finished"
             raise self.error(self._lines.get(Section.NEXT, self._lines[Section.GOAL]), "there is no next action", hint)
         if self._lines and goal is None:
             self._note(self._lines.get(Section.GOAL, 1), "there is no goal")
@@ -279,20 +279,22 @@ class _RecordBuilder:
         return None if _words(text) in nothing else text
 
     def _next_action(self, done: set[str], finished: bool) -> str | None:
-        """The next action, or the first unticked step. The other unticked steps go to the context."""
+        """The next action, or the first unticked step. Moves the other unticked steps to the context."""
         following = self._value(Section.NEXT)
         unticked = [item for item in self._items if not item.ticked and same_step(item.text) not in done]
         stale = following is not None and same_step(following) in done
         if (following is None or stale) and unticked and not finished:
-            self._note(unticked[0].line, "the first step without a tick is the next action")
+            self._note(unticked[0].line, "the first unticked step became the next action")
             following = unticked.pop(0).text
         elif stale:
             raise self.error(
-                self._lines[Section.NEXT], "the next action is already completed", "write what comes next, or Finished"
+                self._lines[Section.NEXT],
+                "the next action is already completed",
+                "write another next action, or Finished",
             )
         others = [item for item in unticked if same_step(item.text) != same_step(following or "")]
         for item in others:
-            self._note(item.line, "a step without a tick: kept in the context")
+            self._note(item.line, "unticked step: moved to the context")
         self._moved.append("\n".join(_list_item("- ", "[ ] ", item.text) for item in others))
         return following
 
@@ -331,11 +333,11 @@ def _outdented(line: str, width: int) -> str:
     return line[min(width, len(line) - len(line.lstrip(" "))) :]
 
 
-# -- what a line means: shared by both directions
+# -- the meaning of a line, for both directions
 
 
 def _heading_level(line: str) -> int:
-    """The level of the heading that the line is; 0 if it is not a heading."""
+    """The level of a heading line. 0 if the line is not a heading."""
     found = _HEADING.match(line)
     return len(found[1]) if found else 0
 
@@ -346,13 +348,13 @@ def _heading_words(line: str) -> str:
 
 
 def _exact_section(line: str) -> Section | None:
-    """The section that this line begins, spelled as `render` writes it. It also counts inside a code fence: a fence
-    that was never closed must not swallow the rest of the file."""
+    """The section that this line begins, spelled as `render` writes it. It also counts inside a code fence, so that an
+    unclosed fence does not hide the rest of the file."""
     return _EXACT.get(line.rstrip())
 
 
 def _section(line: str) -> Section | None:
-    """The section that this line begins, in any spelling. A single word right behind the # is a hashtag."""
+    """The section that this line begins, in any spelling. A single word directly after the # is a hashtag."""
     name = _heading_words(line)
     return _NAMES.get(name) if _heading_level(line) or (line.startswith("#") and " " in name) else None
 
@@ -396,7 +398,7 @@ def _escaped(text: str, *, headings: bool) -> str:
 
 
 def _unescaped(lines: list[str], *, headings: bool) -> str:
-    """The text that these lines of the file stand for."""
+    """The text of lines from the file, without escapes."""
     special = _special_lines(lines, headings)
     return "\n".join(line.removeprefix("\\") if number in special else line for number, line in enumerate(lines))
 
@@ -413,7 +415,7 @@ def _special_lines(lines: list[str], headings: bool) -> set[int]:
 
 
 def _words(text: str) -> str:
-    """The text in lower case, without the marks around its words."""
+    """The text in lower case, without punctuation and emphasis."""
     return _AROUND_WORDS.sub(" ", text.casefold()).strip()
 
 
@@ -426,7 +428,7 @@ def _is_keyword(text: str) -> bool:
 
 
 def read_file(path: str | os.PathLike[str]) -> str:
-    """The file's text. Raises `InvalidInput` if it cannot be a progress file."""
+    """The text of the file. Raises `InvalidInput` if it is missing, too large or not UTF-8."""
     with _os_errors(path, "read"):
         _expect_file(path)
         with open(path, "rb") as file:
@@ -437,12 +439,12 @@ def read_file(path: str | os.PathLike[str]) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidInput(
-            f"{os.fspath(path)}, line {line}: this is not UTF-8", hint="save the file as UTF-8, or remove it"
+            f"{os.fspath(path)}, line {line}: not UTF-8", hint="save the file as UTF-8, or remove it"
         ) from error
 
 
 def write_file(path: str | os.PathLike[str], text: str) -> bool:
-    """Replace the file's content, durably and atomically. False if the content is the same: the file is not touched.
+    """Replace the content of the file, durably and atomically. Returns False, without a write, if it is the same.
 
     Keeps the mode of an existing file, and its owner where that is allowed. A symbolic link is followed: its target is
     replaced and the link stays.
@@ -481,7 +483,7 @@ def create_file(path: str | os.PathLike[str], text: str) -> bool:
 
 
 def _publish_new(temporary: str, target: Path) -> None:
-    """Give the file its name. Unlike a rename, this fails if the name has been taken meanwhile."""
+    """Give the file its name. Unlike a rename, this fails if the name exists."""
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -493,8 +495,8 @@ def _publish_new(temporary: str, target: Path) -> None:
 
 @contextmanager
 def _temporary_file(target: Path, data: bytes) -> Iterator[str]:
-    """A temporary file next to the target that holds the data, with the target's mode and owner. It stays locked while
-    it is in use, so that `_remove_leftovers` of another process keeps it. Removed at the end."""
+    """A temporary file next to the target that contains the data, with the target's mode and owner. It stays locked
+    while it is in use, so that `_remove_leftovers` of another process skips it. Removed at the end."""
     try:
         old = target.stat()
     except FileNotFoundError:
@@ -530,7 +532,7 @@ def _open_temporary(target: Path, mode: int) -> tuple[int, str]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the temporary files of writers that were killed: these are no longer locked."""
+    """Remove temporary files of killed writers. These files are no longer locked."""
     for left in target.parent.glob(f".{glob.escape(target.name[:100])}.{'[0-9a-f]' * 8}{_TEMPORARY}"):
         with suppress(OSError):
             handle = os.open(left, os.O_RDWR)
@@ -556,8 +558,8 @@ def _encoded(path: str | os.PathLike[str], text: str) -> bytes:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            "half a surrogate pair cannot be written",
-            hint="write what render() returns, which replaces such characters",
+            "the text has a lone surrogate, which UTF-8 cannot encode",
+            hint="write the text that render() returns, which replaces such characters",
         ) from error
     _expect_small(path, len(data))
     return data
@@ -566,8 +568,8 @@ def _encoded(path: str | os.PathLike[str], text: str) -> bytes:
 def _expect_small(path: str | os.PathLike[str], size: int) -> None:
     if size > MAX_BYTES:
         raise InvalidInput(
-            f"{os.fspath(path)}: a progress file has {MAX_BYTES:,} bytes at most",
-            hint="keep long texts elsewhere and say in the context where",
+            f"{os.fspath(path)}: a progress file may have at most {MAX_BYTES:,} bytes",
+            hint="store long texts elsewhere and refer to them in the context",
         )
 
 
@@ -584,9 +586,9 @@ def _os_errors(path: str | os.PathLike[str], what: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         missing = path if what == "read" else os.path.dirname(path) or os.curdir
-        raise InvalidInput(f"there is no {os.fspath(missing)}", hint="make it first, or give another path") from error
+        raise InvalidInput(f"{os.fspath(missing)} does not exist", hint="create it, or give another path") from error
     except OSError as error:
         raise DuramenError(
             f"cannot {what} {os.fspath(path)}: {error.strerror}",
-            hint="check the folder's permissions and the free disk space; the journal is safe",
+            hint="check the permissions of the folder and the free disk space; the journal is not affected",
         ) from error

@@ -1,4 +1,6 @@
-"""Progress in the journal: each change is an event, the record itself a checkpoint; and a file that people may edit."""
+"""Stores progress in the journal, and syncs it with a file that people may edit.
+
+Each change is an event. The record is a checkpoint."""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ _LOCK_POLL = 0.002
 
 
 class Synced(NamedTuple):
-    """What came of bringing a file and the journal together. `edited` says whether people had changed the file, `notes`
-    what was read otherwise than it stood, `commit` is the new commit, if there is one."""
+    """The result of a sync. `edited`: whether the file was edited by hand. `notes`: what was moved or not accepted.
+    `commit`: the id of the new commit, if there is one."""
 
     progress: Progress
     edited: bool
@@ -55,17 +57,17 @@ class ProgressLog:
         self._codec = StateCodec(journal.codec)
 
     def clean(self, text: str) -> str:
-        """A text as it will be stored, without credentials: what is compared must be what is kept."""
+        """The text as it would be stored, with credentials redacted. Use it before a comparison with stored text."""
         settled: str = self._codec.normalized(text)
         return settled
 
     async def read(self, session: str, *, at: int | None = None) -> Progress:
-        """How far the session has come, at its end or at a position. One that goes on from another and has said nothing
-        of its own yet stands where that one stood."""
+        """The progress of a session, at its end or at position `at`. A session without progress of its own has that of
+        the session that it continues."""
         return (await self._newest(session, at))[0]
 
     async def _newest(self, session: str, at: int | None) -> tuple[Progress, Any]:
-        """The record, and the id of the checkpoint that holds it."""
+        """The record, and the id of its checkpoint."""
         try:
             saved = await self._checkpoints.load(session, PROGRESS, at=at)
         except CheckpointDamaged:
@@ -83,8 +85,11 @@ class ProgressLog:
         return Progress(**{**values, "completed": tuple(values["completed"])})
 
     async def change(self, session: str, change: Callable[[Progress], Progress], *, actor: str = "agent") -> Progress:
-        """Change it by a function from what it is to what it shall be, journaled; concurrent changes all count. Raises
-        what the function raises, and then nothing is changed."""
+        """Apply a function to the record and journal the difference. Returns the new record.
+
+        After a concurrent change the function is called again on the newer record, so no change is lost. If the
+        function raises, nothing changes.
+        """
         while True:
             before, last = await self._newest(session, None)
             after = self._settled(change(before))
@@ -118,9 +123,11 @@ class ProgressLog:
     # -- the file
 
     async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
-        """Bring a file and the journal together: what people changed in the file since it was last written is journaled
-        as theirs, then the file is written, and committed if `git` is set. A file that cannot be read as
-        progress is refused and left alone."""
+        """Sync a file with the journal. Edits made by hand since the last sync are journaled with the actor "human".
+        Then the file is written, and committed if `git` is set.
+
+        Raises `InvalidInput` for a file that cannot be parsed, and leaves it unchanged.
+        """
         async with _folder_lock(path):
             edited, notes, progress = await self._read_edits(session, path, git)
             await run_blocking(lambda: write_file(path, render(progress)))
@@ -132,7 +139,7 @@ class ProgressLog:
         return Synced(progress, edited, tuple(notes), committed)
 
     async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
-        """Journal what people changed; says whether there was something, what to say about it, and the record."""
+        """Journal the edits in the file. Returns whether there were any, the notes about them, and the record."""
         edited = False
         notes: list[str] = []
         while True:
@@ -142,16 +149,16 @@ class ProgressLog:
                 notes += await self._take_over(session, path, text)
                 edited = True
             elif origin == _RESTORED:
-                notes.append("git put an earlier text back, which was not taken for an edit")
+                notes.append("git restored an earlier text; this was not treated as an edit")
             progress = await self.read(session)
             fresh = text is None and await run_blocking(partial(commits.initialise, path, progress, commit=git))
             again = await run_blocking(lambda: read_file(path) if os.path.exists(path) else None)
             if fresh or again == text:
-                return edited, notes, progress  # else the file was saved meanwhile: read that too
+                return edited, notes, progress  # otherwise the file was saved in the meantime: read it again
 
     async def _origin(self, session: str, path: str, text: str) -> str:
-        """Where the file's text comes from. One that duramen wrote itself is no edit, unless the file held a newer one
-        since: then a person or git put it back."""
+        """Where the text of the file comes from. A text that duramen wrote is not an edit, unless the file contained a
+        newer one since then: then a person or git restored it."""
         place = await self._place(session, text)
         if place is None:
             return _OURS if text == render(Progress()) else _EDITED
@@ -159,18 +166,18 @@ class ProgressLog:
         if base is None or text == render(self._record(base)) or place > (base.session, base.position):
             return _OURS
         if place[0] != base.session:
-            return _OURS  # of a session before, or after
+            return _OURS  # written for another session of the chain
         return _RESTORED if await run_blocking(lambda: commits.committed_text(path)) == text else _EDITED
 
     async def _place(self, session: str, text: str) -> tuple[str, int] | None:
-        """The session and position of the newest record that reads like this."""
+        """The session and position of the newest record with this text."""
         for origin in await self.chain(session):
             async for found in self._journal.bookmarks.find(origin, BookmarkQuery(_TEXT, _digest(text)), page=1):
                 return found.session, found.bookmark.position
         return None
 
     async def chain(self, session: str) -> list[str]:
-        """A session and those that it goes on from, the newest first."""
+        """A session and the sessions that it continues, newest first."""
         chain = [session]
         while len(chain) < _CHAIN:
             found = await self._journal.bookmarks.newest(chain[-1], HANDOFF)
@@ -183,7 +190,7 @@ class ProgressLog:
         return chain
 
     async def _take_over(self, session: str, path: str, text: str) -> list[str]:
-        """Journal what people changed. What does not go together with the journal is kept as words in the context."""
+        """Journal the edits in a text. Edits that conflict with the journal are added to the context as text."""
         parsed = await run_blocking(lambda: parse(text, path))
         wanted = self._settled(parsed.progress)
         base = await self._base(session, path)
@@ -198,7 +205,7 @@ class ProgressLog:
         return [*parsed.notes, *refused]
 
     async def _base(self, session: str, path: str) -> StoredCheckpoint | None:
-        """What the file held when it was last written, by this session or one that it goes on from."""
+        """The record that the file contained when it was last written, by this session or one that it continues."""
         for origin in await self.chain(session):
             try:
                 saved = await self._checkpoints.load(origin, _FILE, id=_digest(path))
@@ -224,26 +231,27 @@ class ProgressLog:
 
 
 def taken_over(current: Progress, edits: list[Change], refused: list[str]) -> Progress:
-    """A record with a person's edits. Those that cannot be, because the agent went on meanwhile, are kept as words."""
+    """The record with the edits of a person. An edit that is no longer valid, because the record changed in the
+    meantime, is added to the context as text and reported in `refused`."""
     try:
         return apply(current, edits)
     except InvalidInput:
         pass
-    for edit in sorted(edits, key=lambda edit: edit["field"] != "context"):  # first, so that no note is lost to it
+    for edit in sorted(edits, key=lambda edit: edit["field"] != "context"):  # first, or it would overwrite the notes
         try:
             current = apply(current, [edit])
         except InvalidInput as why:
             said = edit.get("value", edit.get("added"))
             refused.append(f"{edit['field']} was not changed: {why.message}")
-            note = f"Edited by hand, and not taken over: {edit['field']}: {said}"
+            note = f"Edited by hand, but not accepted: {edit['field']}: {said}"
             current = current.describe(f"{current.context}\n{note}".strip())
     return current
 
 
 @asynccontextmanager
 async def _folder_lock(path: str) -> AsyncGenerator[None, None]:
-    """Lock the folder of a file while its text is read and replaced. After a timeout the work goes on without the lock:
-    the file is still replaced as a whole, and read again right before that."""
+    """Lock the folder of a file while its text is read and replaced. After a timeout the sync continues without the
+    lock: the file is still replaced atomically, and read again just before."""
     folder = os.path.dirname(path)
     if sys.platform == "win32" or not os.path.isdir(folder):
         yield  # Windows cannot open a folder

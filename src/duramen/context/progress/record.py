@@ -1,11 +1,11 @@
-"""How far the work has come: the goal, what is done, what is in the way, what is next. Pure: no file, no journal.
+"""The progress record: goal, completed steps, blocker, next action, context. Pure: no file, no journal.
 
-Texts are tidied once, when a record is made, so that what is written down comes back as it was:
+Texts are normalised when a record is created, so that a record is equal after it was written and read:
 
-- line ends are ``\\n``; NUL and halves of surrogate pairs become U+FFFD, because no text file can hold them;
-- a goal, step, blocker or next action loses white space around it; an empty blocker or next action is None;
-- the context loses the blank lines around it and keeps everything else, its indentation too;
-- a step counts once: the same words with other white space between them are the same step.
+- Line ends become ``\\n``. NUL and lone surrogates become U+FFFD, because a text file cannot contain them.
+- Goal, steps, blocker and next action are stripped. An empty blocker or next action becomes None.
+- The context loses blank lines at its start and end. Everything else stays, including indentation.
+- A step is listed once. Steps that differ only in white space are the same step.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 from ...errors import InvalidInput
 
 Change = dict[str, Any]
-"""One field that differs, as plain data: {"field": "goal", "value": …}, and for the completed steps
-{"field": "completed", "added": […], "removed": […]}, with "order": […] if they do not just follow the others."""
+"""The change of one field as plain data: {"field": "goal", "value": …}. For completed steps: {"field": "completed",
+"added": […], "removed": […]}, with "order": […] if the new steps are not all at the end."""
 
 _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A goal and the way to it. Each method gives a new record, or refuses and leaves everything as it is.
+    """A goal and the progress towards it. Each method returns a new record or raises `InvalidInput`.
 
-    While there is a goal that is not finished, there is a next action, and it is not a step that is done already.
-    What is finished has no next action and no blocker.
+    A goal that is not finished has a next action, which is not one of the completed steps. A finished goal has no next
+    action and no blocker.
     """
 
     goal: str = ""
@@ -54,7 +54,7 @@ class Progress:
 
     @property
     def unfinished(self) -> bool:
-        """Whether there is a goal that is still to be reached."""
+        """Whether there is a goal that is not finished."""
         return bool(self.goal) and not self.finished
 
     def has_done(self, step: str) -> bool:
@@ -62,21 +62,21 @@ class Progress:
         return same_step(step) in map(same_step, self.completed)
 
     def begin(self, goal: str, next_action: str, context: str = "") -> Progress:
-        """Set out for a goal. For the goal that is there already, finished or not, this changes nothing, so that a
-        program can say it each time it starts. A goal that is not finished is not given up for another one."""
+        """Set the goal. If it is already the goal, finished or not, nothing changes, so that a program can call this
+        each time it starts. Raises `InvalidInput` if another goal is not finished."""
         goal = _needed("goal", goal)
         if self.goal == goal:
             return self
         if self.unfinished:
             raise InvalidInput(
                 f"the goal {_brief(self.goal)} is not finished yet",
-                hint="finish() it first, or aim() to say the same goal in other words",
+                hint="call finish() first, or aim() to reword the goal",
             )
         return Progress(goal, () if self.goal else self.completed, None, next_action, context or self.context)
 
     def complete(self, step: str, next_action: str | None = None) -> Progress:
-        """A step is done. Without a `next_action` the one that was planned stays, unless it was this very step.
-        A step that is completed already changes nothing."""
+        """Add a completed step. Without `next_action` the current one stays, unless it is this step. A step that is
+        already completed changes nothing."""
         step = _needed("step", step)
         if self.has_done(step):
             return self
@@ -86,30 +86,30 @@ class Progress:
         return replace(self, completed=(*self.completed, step), next_action=next_action)
 
     def block(self, why: str) -> Progress:
-        """Something is in the way."""
+        """Set the blocker."""
         self._expect_unfinished("be blocked")
         return replace(self, blocker=_needed("blocker", why))
 
     def unblock(self) -> Progress:
-        """Nothing is in the way any more."""
+        """Remove the blocker."""
         return replace(self, blocker=None)
 
     def plan(self, next_action: str) -> Progress:
-        """Do this next."""
+        """Set the next action."""
         self._expect_unfinished("plan")
         return replace(self, next_action=next_action)
 
     def aim(self, goal: str) -> Progress:
-        """Say the goal in other words; what was done for it stays done."""
+        """Reword the goal. Completed steps stay."""
         self._expect_unfinished("change the goal")
         return replace(self, goal=_needed("goal", goal))
 
     def describe(self, context: str) -> Progress:
-        """Put this in place of the context."""
+        """Replace the context."""
         return replace(self, context=context)
 
     def finish(self, step: str | None = None) -> Progress:
-        """The goal is reached, with this as its last step if one is given. Nothing is next, nothing is in the way."""
+        """Mark the goal as finished, and `step` as its last step. Clears the next action and the blocker."""
         if self.finished and (step is None or self.has_done(step)):
             return self
         self._expect_unfinished("finish")
@@ -117,19 +117,19 @@ class Progress:
         return replace(self, completed=done, blocker=None, next_action=None, finished=True)
 
     def reopen(self, next_action: str) -> Progress:
-        """Go on with a goal that was finished; what was done stays done."""
+        """Continue a finished goal. Completed steps stay."""
         if not self.finished:
-            raise InvalidInput("what is not finished cannot be reopened", hint="plan() says what to do next")
+            raise InvalidInput("cannot reopen: the goal is not finished", hint="call plan() to change the next action")
         return replace(self, next_action=next_action, finished=False)
 
     def _expect_unfinished(self, what: str) -> None:
         if not self.unfinished:
             state, way = ("the goal is finished", "reopen()") if self.finished else ("there is no goal yet", "begin()")
-            raise InvalidInput(f"cannot {what}: {state}", hint=f"{way} comes first")
+            raise InvalidInput(f"cannot {what}: {state}", hint=f"call {way} first")
 
 
 def changes(before: Progress, after: Progress) -> list[Change]:
-    """What to journal so that `apply` makes `after` of `before`; nothing if they are equal."""
+    """The changes from which `apply` makes `after` out of `before`. Empty if they are equal."""
     found: list[Change] = []
     for name in ("goal", "completed", "blocker", "next_action", "context", "finished"):
         old, new = getattr(before, name), getattr(after, name)
@@ -148,8 +148,8 @@ def _steps_change(old: tuple[str, ...], new: tuple[str, ...]) -> Change:
 
 
 def apply(before: Progress, changes: Iterable[Change]) -> Progress:
-    """The record after these changes. Takes the changes of many events at once, in time linear in them: only what they
-    come to has to be a record that may be."""
+    """The record after these changes, which may come from many events. Takes linear time. Only the result must be a
+    valid record: raises `InvalidInput` if it is not, or for an unknown field."""
     fields = {name: getattr(before, name) for name in Progress.__dataclass_fields__}
     steps = dict.fromkeys(before.completed)
     for change in changes:
@@ -160,7 +160,7 @@ def apply(before: Progress, changes: Iterable[Change]) -> Progress:
             fields[name] = change["value"]
         else:
             raise InvalidInput(
-                f"a change of {name!r} is not known here", hint="a newer duramen wrote it: upgrade this one"
+                f"unknown progress field {name!r}", hint="a newer version of duramen wrote it; upgrade duramen"
             )
     return Progress(**fields | {"completed": tuple(steps)})
 
@@ -172,11 +172,11 @@ def _changed_steps(steps: dict[str, None], change: Change) -> dict[str, None]:
     if "order" not in change:
         return steps
     ordered = dict.fromkeys(one for one in change["order"] if one in steps)
-    return ordered | steps  # steps that another writer added meanwhile stay, at the end
+    return ordered | steps  # steps that another writer added in the meantime stay, at the end
 
 
 def same_step(step: str) -> str:
-    """What makes two steps the same: their words."""
+    """The step with normalised white space. Steps are the same if this is equal."""
     return " ".join(step.split())
 
 
@@ -184,23 +184,24 @@ def _check(progress: Progress) -> None:
     following = progress.next_action
     if progress.finished and (following or progress.blocker):
         raise InvalidInput(
-            "what is finished has no next action and no blocker", hint="finish() clears them, reopen() goes on"
+            "a finished goal cannot have a next action or a blocker",
+            hint="call finish(), which clears them, or reopen() to continue",
         )
     if progress.unfinished and following is None:
         raise InvalidInput(
             f"there is no next action, and the goal {_brief(progress.goal)} is not finished",
-            hint="say what comes next (next_action=…), or finish()",
+            hint="pass next_action=…, or call finish()",
         )
     if following is not None and progress.has_done(following):
         raise InvalidInput(
             f"the next action {_brief(following)} is already completed",
-            hint="say what comes next, or say how it differs this time: a step counts once",
+            hint="give another next action, or word it differently if it must be done again",
         )
 
 
 def _text(what: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(f"a {what} is text, not {type(value).__name__}", hint="give a str")
+        raise InvalidInput(f"the {what} must be text, not {type(value).__name__}", hint="give a str")
     return _UNWRITABLE.sub("\ufffd", value.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -215,13 +216,13 @@ def _optional(what: str, value: object) -> str | None:
 def _needed(what: str, value: object) -> str:
     text = _line(what, value)
     if not text:
-        raise InvalidInput(f"the {what} is empty", hint="say it in a few words")
+        raise InvalidInput(f"the {what} is empty", hint="describe it in a few words")
     return text
 
 
 def _steps(steps: Iterable[str]) -> tuple[str, ...]:
     if isinstance(steps, str):
-        raise InvalidInput("completed steps are a list, not one text", hint="give a tuple of steps")
+        raise InvalidInput("the completed steps must be a list, not text", hint="give a tuple of steps")
     by_words: dict[str, str] = {}
     for step in steps:
         text = _needed("step", step)
@@ -230,7 +231,7 @@ def _steps(steps: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_blank_lines_around(text: str) -> str:
-    """The text from its first line that is not blank to its last."""
+    """The text without blank lines at its start and end."""
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
     if first >= last:
         return ""

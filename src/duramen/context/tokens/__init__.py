@@ -1,1 +1,5 @@
-"""Token counters: exact ones by library or provider (counters.py), and an estimate that needs neither (estimate.py)."""
+"""Token counters.
+
+counters.py     exact counters that use a library or a provider, and `counter_for`: start here
+estimate.py     an estimate that needs neither, with the pieces in vocabulary.txt
+"""

@@ -1,6 +1,6 @@
-"""Ways to count tokens: the estimate, the tokenizers of models, and what a provider says.
+"""Token counters: the estimate, tokenizer libraries, and count calls of a provider.
 
-A library is imported when its counter is made; nothing here needs one to be installed.
+A library is imported when its counter is created. None of them is a requirement of duramen.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from ...ports.world import TokenCounter
 from .estimate import Estimate
 
 IMAGE_TOKENS = 1600
-"""What an image counts for, whatever its size: about what is charged for one of 1.2 megapixels."""
+"""The tokens of an image of any size: about the price of one with 1.2 megapixels."""
 
 _TEXTS = frozenset(["text", "input_text", "output_text"])
 _IMAGES = frozenset(["image", "image_url", "input_image"])
 _MOST_SKIPPED = 1024
 _CHOICES = (
-    'give "estimate", "tiktoken:o200k_base", "tokenizers:/path/to/tokenizer.json", a function of a text that returns '
-    "a number, or an object with a name and count(text)"
+    'give "estimate", "tiktoken:o200k_base", "tokenizers:/path/to/tokenizer.json", a function that takes a text and '
+    "returns a number, or an object with `name` and `count(text)`"
 )
 
 Count = Callable[[str], int]
 
 
 class TiktokenCounter:
-    """Counts as OpenAI's models do, exactly. Takes the name of an encoding (`o200k_base`) or of a model (`gpt-4o`).
-    tiktoken fetches an encoding once and keeps it; without a network, put it into `TIKTOKEN_CACHE_DIR` beforehand."""
+    """Counts the exact tokens of OpenAI models. Takes the name of an encoding (`o200k_base`) or of a model (`gpt-4o`).
+
+    tiktoken downloads an encoding once and caches it. Without a network, put it into `TIKTOKEN_CACHE_DIR` before.
+    """
 
     def __init__(self, encoding_or_model: str) -> None:
         tiktoken = _library("tiktoken", "tiktoken")
@@ -47,24 +49,24 @@ class TiktokenCounter:
             self._encoding = find(encoding_or_model)
         except KeyError as error:
             raise InvalidInput(
-                f"tiktoken knows no encoding and no model {encoding_or_model!r}",
-                hint=f"it knows {', '.join(tiktoken.list_encoding_names())}, and names of OpenAI's models",
+                f"tiktoken has no encoding or model {encoding_or_model!r}",
+                hint=f"valid: {', '.join(tiktoken.list_encoding_names())}, and the names of OpenAI models",
             ) from error
         except (OSError, ValueError) as error:
             raise InvalidInput(
                 f"tiktoken could not load {encoding_or_model!r}: {error}",
-                hint="it fetches each encoding once: do so with a network, or set TIKTOKEN_CACHE_DIR",
+                hint="connect to the network once, so that tiktoken can download it, or set TIKTOKEN_CACHE_DIR",
             ) from error
         self.name = f"tiktoken:{self._encoding.name}"
 
     def count(self, text: str) -> int:
-        """How many tokens the text takes; what looks like a special token is counted as plain text."""
+        """The tokens of the text. Text that looks like a special token is counted as plain text."""
         return len(self._encoding.encode_ordinary(text))
 
 
 class TokenizersCounter:
-    """Counts with a `tokenizer.json`, exactly, as most open models have one. Its name stands for the file's content,
-    so that it is the same wherever the file lies."""
+    """Counts the exact tokens of an open model with its `tokenizer.json`. `name` depends only on the content of the
+    file, not on its path."""
 
     def __init__(self, path: str | Path) -> None:
         tokenizers = _library("tokenizers", "tokenizers")
@@ -75,31 +77,34 @@ class TokenizersCounter:
             raise InvalidInput(f"cannot read {path}: {error.strerror}", hint="give the path of a file") from error
         except ValueError as error:
             raise InvalidInput(
-                f"{path} is no tokenizer: {error}", hint="give the tokenizer.json next to a model's weights"
+                f"{path} is not a tokenizer: {error}", hint="give the tokenizer.json next to the weights of a model"
             ) from error
-        # Some files ask to cut texts to a model's window or to fill them up to it: neither is what a text takes.
+        # Some files configure truncation or padding to the model's window, which would change the count.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
         self.name = f"tokenizers:{blake2b(content, digest_size=6).hexdigest()}"
 
     def count(self, text: str) -> int:
-        """How many tokens the text takes; what looks like a special token is counted as plain text."""
+        """The tokens of the text. Text that looks like a special token is counted as plain text."""
         return len(self._tokenizer.encode(_sound(text), add_special_tokens=False))
 
 
 class ProviderCounter:
-    """Asks a function, such as a provider's count call, and remembers what it said about the last `remembered` texts.
+    """Counts with a function, such as the count call of a provider, and caches the last `remembered` results.
 
-    When the call fails the text is estimated, so that a context can always be built: `failures` says how often that
-    was, `last_error` why. After a failure the next texts are estimated without asking (two, after another failure
-    four, and so on), so that a server that is gone does not hold up each of them. Estimates are not remembered. A
-    result that is no number of tokens raises `InvalidInput`. May be used by several threads.
+    If the call fails, the text is estimated, so that a context can always be built. `failures` counts the failed calls,
+    `last_error` is the last error. After a failure the next two texts are estimated without a call, after a second
+    failure in a row four, and so on, so that an unreachable server does not delay every count. Estimates are not
+    cached. `count` raises `InvalidInput` if the function does not return a whole number from 0. Thread-safe.
     """
 
     def __init__(self, count: Count, *, name: str, remembered: int = 4096) -> None:
         if not callable(count) or inspect.iscoroutinefunction(count):
-            raise InvalidInput(f"{count!r} cannot count", hint="give a function, not async, of a text to a number")
+            raise InvalidInput(
+                f"{count!r} cannot count tokens",
+                hint="give a function, not async, that takes a text and returns a number",
+            )
         self.name = name
         self.failures = 0
         self.last_error: Exception | None = None
@@ -112,7 +117,7 @@ class ProviderCounter:
         self._lock = threading.Lock()
 
     def count(self, text: str) -> int:
-        """What the function says about the text, or said before, or else the estimate. Nothing for no text."""
+        """The cached or new result of the function, or the estimate if it fails. 0 for an empty text."""
         if not text:
             return 0
         key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -126,7 +131,7 @@ class ProviderCounter:
     def _ask(self, key: bytes, text: str) -> int:
         try:
             tokens = self._count(text)
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is the estimate
+        except Exception as error:  # noqa: BLE001 - any failure falls back to the estimate
             with self._lock:
                 self.failures += 1
                 self.last_error = error
@@ -135,7 +140,8 @@ class ProviderCounter:
             return self._estimate.count(text)
         if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
             raise InvalidInput(
-                f"{self.name} counted {tokens!r}, which is no number of tokens", hint="return a whole number, 0 or more"
+                f"{self.name} returned {tokens!r}, which is not a number of tokens",
+                hint="return a whole number from 0",
             )
         with self._lock:
             self._in_a_row = 0
@@ -146,31 +152,31 @@ class ProviderCounter:
 
 
 def anthropic_counter(client: Any, model: str, *, timeout: float = 5.0) -> ProviderCounter:
-    """Counts by Anthropic's count call, for which `client` is an `anthropic.Anthropic`; a call that takes longer than
-    `timeout` seconds has failed. Each text is counted as the message of a user, with the few tokens that frame one:
-    somewhat more than it takes inside a longer message."""
+    """A counter that uses Anthropic's count call. `client` is an `anthropic.Anthropic`. A call fails after `timeout`
+    seconds. Each text is counted as a user message of its own, which takes a few tokens more than the same text inside
+    a longer message."""
     try:
         call = client.with_options(timeout=timeout, max_retries=0).messages.count_tokens
     except AttributeError:
         call = None
     if call is None or inspect.iscoroutinefunction(call):
         raise InvalidInput(
-            f"{type(client).__name__} has no messages.count_tokens that can be called from here",
-            hint="give an anthropic.Anthropic(), not the async one",
+            f"{type(client).__name__} has no synchronous messages.count_tokens",
+            hint="give an anthropic.Anthropic(), not an AsyncAnthropic()",
         )
     estimate = Estimate()
 
     def count(text: str) -> int:
         if text.isspace():
-            return estimate.count(text)  # the provider refuses a message of nothing but space
+            return estimate.count(text)  # the provider refuses a blank message
         return int(call(model=model, messages=[{"role": "user", "content": _sound(text)}]).input_tokens)
 
     return ProviderCounter(count, name=f"anthropic:{model}")
 
 
 def counter_for(counter: str | TokenCounter | Count | None = None) -> TokenCounter:
-    """The counter of an argument: None is the estimate; `"estimate"`, `"tiktoken:o200k_base"` and
-    `"tokenizers:/path/to/tokenizer.json"` name one; a function of a text is called; a counter is taken as it is."""
+    """The counter for an argument: None or "estimate", "tiktoken:o200k_base", "tokenizers:/path/to/tokenizer.json", a
+    function that counts a text, or a counter, which is returned unchanged. Raises `InvalidInput` for anything else."""
     if counter is None or counter == "estimate":
         return Estimate()
     if isinstance(counter, str):
@@ -184,15 +190,14 @@ def counter_for(counter: str | TokenCounter | Count | None = None) -> TokenCount
             return counter  # type: ignore[return-value]
         if callable(counter):
             return ProviderCounter(counter, name=getattr(counter, "__qualname__", type(counter).__qualname__))
-    raise InvalidInput(f"{counter!r} is no way to count tokens", hint=_CHOICES)
+    raise InvalidInput(f"{counter!r} cannot be `counter`", hint=_CHOICES)
 
 
 def count_value(counter: TokenCounter, value: Any) -> int:
-    """How many tokens a message's content takes: a text, a content block, or a list of them.
+    """The tokens of a message's content: a text, a content block, or a list of blocks.
 
-    Blocks of text count as their text, images as `IMAGE_TOKENS` whatever their size, wherever they lie. Everything
-    else counts as its compact JSON, in order. None and an empty list count as nothing. Raises `InvalidInput` for what
-    cannot be written as JSON.
+    A text block counts as its text. An image counts as `IMAGE_TOKENS`, at any depth. Everything else counts as compact
+    JSON. None and an empty list count as 0. Raises `InvalidInput` for a value that cannot be written as JSON.
     """
     if isinstance(value, str):
         return counter.count(value)
@@ -236,20 +241,22 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"cannot count the tokens of this: {error}", hint="give text, or plain data") from error
+        raise InvalidInput(
+            f"cannot count the tokens of the content: {error}", hint="give text, or plain data"
+        ) from error
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for, in the form that it would be sent in."""
+    """Convert a value that JSON does not support to one that it does."""
     if isinstance(value, set | frozenset):
-        return sorted(value, key=_json)  # their own order is another one in every process
+        return sorted(value, key=_json)  # the order of a set differs between processes
     if isinstance(value, PurePath):
         return str(value)
     return msgspec.to_builtins(value, order="deterministic")
 
 
 def _sound(text: str) -> str:
-    """The text as libraries take it: what is not Unicode, lone surrogates, becomes the replacement character."""
+    """The text with lone surrogates replaced, which libraries do not accept."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -259,6 +266,4 @@ def _library(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InvalidInput(
-            f"this counter needs {package}, which is not installed", hint=f"pip install {package}"
-        ) from error
+        raise InvalidInput(f"the package {package} is not installed", hint=f"pip install {package}") from error

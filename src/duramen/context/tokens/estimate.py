@@ -1,8 +1,8 @@
-"""CachedCounter tokens without a tokenizer, so that the number is not too small.
+"""Estimates the tokens of a text without a tokenizer. The estimate is meant to be an upper bound.
 
-Tokenizers differ in the long words and the scripts that they know, and agree on short and common pieces. A text is cut
-into pieces that all of them know (`vocabulary.txt`), the longest first, and each piece is one token: what a tokenizer knows
-beyond that only makes its own count smaller. A character that some of them do not know costs about what its bytes cost.
+Tokenizers differ in the long words and scripts that they know, but share many short and common pieces. A text is split
+into the longest pieces that all of them know (`vocabulary.txt`), one token each. A tokenizer that knows longer pieces
+counts fewer tokens. A character that some tokenizers do not know costs about as many tokens as it has bytes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-# Sums are kept in halves of a token: whole numbers add up to the same in every process.
+# Costs are counted in half tokens. Sums of integers are the same in every process.
 _TOKEN = 2
-# Some tokenizers put a token in front of every text. The rest is for words that a tokenizer cuts more clumsily than at
-# the pieces it knows: a few tokens, and one for so many.
+# Every text gets 3 tokens, and one more for each 16: some tokenizers put a token before every text, and some split
+# words into more pieces than necessary.
 _FRAME = 3 * _TOKEN
 _MARGIN = 16
 _ACCENTED = r"\u00c0-\u024f\u1e00-\u1eff"
 _WORD = rf"[A-Za-z{_ACCENTED}]+"
 _SIGNS = r"[!-/:-@\[-`{-~]+"
 _FOREIGN = rf"[^\x00-\x7f{_ACCENTED}]+"
-# The space before a word belongs to it, as it does for tokenizers. Digits in threes, so that few parts are ever new.
+# The space before a word belongs to the word, as in tokenizers. Digits are grouped in threes to keep the cache small.
 _PARTS = re.compile(
     rf"{_WORD}| (?:{_WORD}|{_SIGNS}| +[0-9]?|{_FOREIGN}|)|{_SIGNS}|[0-9]{{1,3}}|[\x00-\x1f\x7f]+|{_FOREIGN}"
 )
 _FOREIGN_PART = re.compile(rf" ?{_FOREIGN}")
-# From each code point on, the halves of a token that a character costs if it is no piece.
+# (first code point, cost in half tokens of a character that is not a piece)
 _SCRIPTS = (
     (0x0000, 2),
     (0x0080, 4),
@@ -52,30 +52,30 @@ _SCRIPTS = (
     (0x10000, 8),
 )
 _STARTS = [start for start, _ in _SCRIPTS]
-_SPACE = "·"  # in the file, and so in the pieces
+_SPACE = "·"  # how vocabulary.txt writes a space
 _KEPT = 1 << 15
 _LONG = 40
 _NO_WORD = 2_000
 
 
 class Estimate:
-    """The counter that needs nothing: at least what every measured tokenizer counts, on the corpus of the tests.
-    `docs/guides/context.md` says how much more. Never more than the text's bytes in UTF-8, and two."""
+    """A counter without dependencies. On the corpus of the tests it never counts fewer tokens than any of the measured
+    tokenizers; `docs/guides/context.md` says how many more. At most the number of UTF-8 bytes plus two."""
 
     name = "estimate"
 
     def count(self, text: str) -> int:
-        """How many tokens the text takes at most."""
+        """An upper estimate of the tokens that the text takes."""
         if not text:
             return 0
         halves = sum(map(_PART_COSTS.__getitem__, _PARTS.findall(text)))
         tokens = -(-(halves + halves // _MARGIN + _FRAME) // _TOKEN)
-        # No tokenizer takes more than a token for a byte; only a text that comes close has to be measured.
+        # No tokenizer needs more than one token per byte. The bytes are counted only if the estimate comes close.
         return tokens if tokens <= len(text) else min(tokens, len(text.encode("utf-8", "surrogatepass")) + 2)
 
 
 class _Remembered(dict[str, int]):
-    """What texts cost, by a function. Short ones are kept, and all are forgotten when they have become too many."""
+    """Caches the costs of short texts. The cache is cleared when it is full."""
 
     def __init__(self, cost: Callable[[str], int]) -> None:
         super().__init__()
@@ -97,15 +97,14 @@ def _cost_of_part(part: str) -> int:
     if last == " ":
         return _TOKEN * (1 + spaces // 16)
     if "0" <= last <= "9":
-        # The last of several spaces stays alone before a digit.
+        # The last of several spaces before a digit is a token of its own.
         return _TOKEN * (len(part) - spaces + min(spaces, 2) + spaces // 16)
     return _cost_of_pieces(part)
 
 
 def _cost_of_pieces(part: str) -> int:
-    if (
-        len(part) > _NO_WORD and part.isascii()
-    ):  # base64 and the like: hardly a piece in it, and too long to look for them
+    # Base64 and similar text has few pieces, and is too long to search for them.
+    if len(part) > _NO_WORD and part.isascii():
         return _TOKEN * len(part)
     pieces, longest = _pieces()
     part = part.replace(" ", _SPACE)
@@ -123,7 +122,7 @@ def _cost_of_pieces(part: str) -> int:
 
 def _cost_of_character(character: str) -> int:
     if character == " ":
-        return _TOKEN // 2  # before a letter that not all keep together with it
+        return _TOKEN // 2  # some tokenizers separate it from the letter that follows
     if character in _pieces()[0]:
         return _TOKEN
     return _SCRIPTS[bisect_right(_STARTS, ord(character)) - 1][1]

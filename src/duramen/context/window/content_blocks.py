@@ -1,4 +1,4 @@
-"""Content blocks as models take them, and plain data as text: the same text in every process."""
+"""Content blocks of messages, and plain data as text. The same value gives the same text in every process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 
 
 def is_block(block: Any) -> bool:
-    """Whether this can be a content block of a message: text that says something, an image or a document with a
-    source, or another kind of block that is left to the provider."""
+    """Whether a value is a valid content block: text that is not blank, an image or document with a source, or a block
+    of another type, which only the provider can check. Tool blocks are not valid."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         return False
     kind = block["type"]
@@ -29,31 +29,31 @@ def is_block(block: Any) -> bool:
 
 
 def are_blocks(value: Any) -> bool:
-    """Whether a value is a list of content blocks, and not just a list."""
+    """Whether a value is a non-empty list of content blocks."""
     return isinstance(value, list) and bool(value) and all(map(is_block, value))
 
 
 def image_url(block: Mapping[str, Any]) -> str:
-    """The URL of an image in OpenAI's form."""
+    """The URL of an `image_url` block (OpenAI's format). Empty if there is none."""
     given = block.get("image_url")
     found = given.get("url") if isinstance(given, dict) else given
     return found if isinstance(found, str) else ""
 
 
 def text_of(value: Any) -> str:
-    """Plain data as text: text as it is, everything else as compact JSON. Sets are sorted, keys become text."""
+    """A value as text: strings unchanged, everything else as compact JSON. Sets are sorted, keys become text."""
     if isinstance(value, str):
         return value
     return as_json(value)
 
 
 def as_json(value: Any) -> str:
-    """Compact JSON of whatever the journal can hold."""
+    """Compact JSON of any value that the journal can store."""
     return json.dumps(plain_value(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON can say it, whatever the journal's codec stores."""
+    """Convert any value that the journal can store to JSON types. Bytes become their length."""
     if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def _object(value: Any) -> Any:
 
 
 def sendable(value: Any) -> Any:
-    """The same as a request can carry it: no halves of characters, no numbers that JSON does not know."""
+    """A copy that is valid in a JSON request: lone surrogates are replaced, NaN and infinities become text."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""A context: what the model sees next, why each entry is in or out, and the forms that providers take."""
+"""A context: what the model sees next, why each entry is included or not, and the formats of the providers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ...errors import InvalidInput
 from .content_blocks import as_json, image_url, plain_value, sendable, text_of
 from .entries import ContextMessage
 
-AFTER_A_SUMMARY = "[Summarised above; it goes on here.]"
-BEFORE_ANYTHING = "[It begins here.]"
-"""What stands first where a provider wants the user to speak first, and the window begins otherwise."""
+AFTER_A_SUMMARY = "[Summary above. Continued here.]"
+BEFORE_ANYTHING = "[Start of conversation.]"
+"""The first user message where a provider requires one and the conversation begins with another role."""
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Shown(enum.StrEnum):
-    """What became of an entry."""
+    """How an entry appears in the context."""
 
     WHOLE = "whole"
-    """It is in the context as it was said."""
+    """Unchanged."""
     MASKED = "masked"
-    """Something long in it is replaced by a digest and a reference."""
+    """A long value in it is replaced by a digest with a reference."""
     SUMMARISED = "summarised"
-    """It is part of a summary."""
+    """As part of a summary."""
     LEFT_OUT = "left out"
-    """There was no room."""
+    """Not included."""
 
 
 class ContextTrace(NamedTuple):
-    """Why an entry, or a stretch of them, is in the context or not, and what it costs there."""
+    """How and why the events from `first` to `last` appear in the context, and how many tokens they take there."""
 
     first: int
     last: int
@@ -43,8 +43,8 @@ class ContextTrace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the model sees next. `position` is the last event that it depends on: `session.context(at=position)` gives
-    the same again. `memory` is what duramen adds to the conversation: hand-off, progress, summaries."""
+    """What the model sees next. `position` is the last event that it depends on: `session.context(at=position)` returns
+    the same context. `memory` is what duramen adds to the conversation: hand-off, progress, summaries."""
 
     session: str
     position: int
@@ -57,18 +57,18 @@ class Context:
     trace: tuple[ContextTrace, ...]
 
     def plain(self) -> list[dict[str, Any]]:
-        """Messages as plain data, with what belongs to the system first."""
+        """The messages as plain data. System prompt and memory are the first message."""
         head = "\n\n".join(part for part in (self.system, self.memory) if part)
         before = [{"role": "system", "content": head}] if head else []
         return before + [one.plain() for one in self.messages]
 
     def json(self) -> bytes:
-        """The plain form as bytes: equal contexts have equal bytes."""
+        """`plain()` as JSON. Equal contexts have equal bytes."""
         return as_json(self.plain()).encode("utf-8", "surrogatepass")
 
     def anthropic(self, *, memory_in: str = "system") -> dict[str, Any]:
-        """`system` and `messages` for Anthropic's Messages API. The memory goes into the system prompt, or before the
-        first user message (`memory_in="user"`)."""
+        """`system` and `messages` for Anthropic's Messages API. The memory is part of the system prompt, or with
+        `memory_in="user"` the first user message."""
         messages: list[dict[str, Any]] = []
         names = _Names()
         for one in self._with_memory(memory_in):
@@ -85,7 +85,7 @@ class Context:
         return sendable(request)  # type: ignore[no-any-return]
 
     def openai(self, *, memory_in: str = "system") -> dict[str, Any]:
-        """`messages` for OpenAI's chat completions and servers that speak like it."""
+        """`messages` for OpenAI's chat completions and compatible servers. `memory_in` as in `anthropic`."""
         system = self._system(memory_in)
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         names = _Names()
@@ -94,7 +94,7 @@ class Context:
 
     def _system(self, memory_in: str) -> str:
         if memory_in not in ("system", "user"):
-            raise InvalidInput(f"the memory cannot go into {memory_in!r}", hint='say "system" or "user"')
+            raise InvalidInput(f"{memory_in!r} cannot be `memory_in`", hint='choose "system" or "user"')
         parts = (self.system, self.memory) if memory_in == "system" else (self.system,)
         return "\n\n".join(part for part in parts if part)
 
@@ -106,14 +106,14 @@ class Context:
 
 
 class _Names:
-    """Ids and names as providers take them: of few characters, and an id for one call."""
+    """Ids and names that providers accept: limited characters, and a unique id for each call."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
         self._current: dict[str, str] = {}
 
     def call(self, id: str) -> str:
-        """The id of a call; another one if it was used before."""
+        """The id of a call, with a number added if it was used before."""
         short = self.name(id)
         chosen, number = short, 2
         while chosen in self._given:
@@ -124,12 +124,12 @@ class _Names:
         return chosen
 
     def result(self, id: str) -> str:
-        """The id of the call that a result belongs to, which came just before."""
+        """The id of the call to which a result belongs."""
         return self._current.get(id) or self.call(id)
 
     @staticmethod
     def name(text: str) -> str:
-        """A name of few characters."""
+        """The text with at most 64 characters, all of them allowed in names."""
         return _ODD.sub("_", text)[:64]
 
 
@@ -153,13 +153,13 @@ def _anthropic_blocks(message: ContextMessage, names: _Names) -> tuple[str, list
     if isinstance(message.content, str):
         return role, [{"type": "text", "text": prefix + message.content}]
     named = [{"type": "text", "text": prefix.strip()}] if prefix else []
-    if role == "assistant":  # which can say nothing but text
+    if role == "assistant":  # assistant messages may contain only text
         return role, [*named, {"type": "text", "text": _openai_text(message.content)}]
     return role, named + [_anthropic_block(block) for block in message.content]
 
 
 def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
-    """A content block in Anthropic's form; images of OpenAI's form are turned, what is unknown becomes text."""
+    """Convert a content block to Anthropic's format. OpenAI image blocks are converted, unknown blocks become text."""
     if block["type"] == "image_url":
         url = image_url(block)
         if url.startswith("data:") and ";base64," in url:
@@ -174,7 +174,7 @@ def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_known_source(block: dict[str, Any]) -> bool:
-    """Whether the provider takes an image or document from there."""
+    """Whether Anthropic accepts the source of an image or document block."""
     source = block.get("source")
     if block["type"] not in ("image", "document") or not isinstance(source, dict):
         return False
@@ -192,7 +192,7 @@ def _image(kind: str, body: str) -> dict[str, Any]:
 
 
 def _named(arguments: Any) -> dict[str, Any]:
-    """Arguments as both providers want them: by name."""
+    """Arguments as an object, which both providers require."""
     return arguments if isinstance(arguments, dict) else {"input": arguments}
 
 
@@ -214,7 +214,7 @@ def _openai_message(message: ContextMessage, names: _Names) -> dict[str, Any]:
 
 
 def _openai_text(content: Any) -> str:
-    """Where only text may stand: the texts of the blocks, and what the others are."""
+    """Content as text, where only text is allowed. Blocks without text become their type in brackets."""
     if isinstance(content, str):
         return content
     return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)

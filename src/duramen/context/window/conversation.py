@@ -1,7 +1,7 @@
-"""What a conversation is made of: messages, tool calls with results, decisions with reasons, errors with resolutions.
+"""The parts of a conversation: messages, tool calls with results, decisions with reasons, errors with resolutions.
 
-Each is an event whose type begins with `TALK`. A entry is what stands or falls together in a context window: a tool call
-and its result, an error and its resolution, or one of the others alone.
+Each is an event whose type begins with `TALK`. An entry is the unit that a context shows or leaves out: a tool call
+with its result, an error with its resolution, or any other event alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .content_blocks import are_blocks, is_block
 ROLES = ("user", "assistant", "system")
 _LONGEST_ID = 200
 _PRIVATE = ("thinking", "redacted_thinking", "reasoning")
-"""Blocks that are never stored: what a model thinks before it answers."""
+"""Content blocks that are never stored: the model's reasoning."""
 
 
 class EntryKind(enum.StrEnum):
@@ -27,21 +27,21 @@ class EntryKind(enum.StrEnum):
     MESSAGE = "talk.message"
     """A message of the user, the assistant or the system."""
     CALL = "talk.called"
-    """The model asked for a tool."""
+    """The model called a tool."""
     RESULT = "talk.returned"
-    """What the tool gave back."""
+    """The result of a tool call."""
     DECISION = "talk.decided"
-    """What was decided, and why."""
+    """A decision and its reason."""
     ERROR = "talk.erred"
-    """What went wrong."""
+    """An error."""
     RESOLUTION = "talk.resolved"
-    """How it was put right."""
+    """The resolution of an error."""
     OBSERVATION = "talk.observed"
-    """What was noticed without being asked."""
+    """Something that was observed, and its source."""
 
 
 class Priority(enum.IntEnum):
-    """What goes first when there is no room: the lowest."""
+    """The importance of an entry. If there is no room, the lowest is left out first."""
 
     LOW = 1
     NORMAL = 2
@@ -60,8 +60,8 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class ConversationEntry:
-    """An entry of a conversation, with what belongs to it. `answer` is a call's result or an error's resolution, once
-    there is one; `answer_position` is where that lies, and `answer_subject` the subject of it."""
+    """An entry of a conversation. `answer` is the result of a call or the resolution of an error, once there is one.
+    `answer_position` and `answer_subject` are the position and subject of that event."""
 
     position: int
     kind: EntryKind
@@ -74,7 +74,7 @@ class ConversationEntry:
 
     @property
     def last(self) -> int:
-        """The position of its last event: when it was news."""
+        """The position of its last event."""
         return self.answer_position or self.position
 
     @property
@@ -84,25 +84,25 @@ class ConversationEntry:
 
     @property
     def is_system_prompt(self) -> bool:
-        """Whether the system says it."""
+        """Whether it is a message with the role "system"."""
         return self.kind is EntryKind.MESSAGE and self.data["role"] == "system"
 
     @property
     def is_open(self) -> bool:
-        """Whether it is a call that has no result yet."""
+        """Whether it is a call without a result."""
         return self.kind is EntryKind.CALL and self.answer is None
 
 
 def message(role: str, content: Any, name: str | None, priority: str | None) -> Draft:
-    """A message of the user, the assistant or the system."""
+    """The draft of a message, without reasoning blocks. Raises `InvalidInput` for an unknown role or bad content."""
     if role not in ROLES:
-        hint = "roles are user, assistant and system; a tool's output goes to session.tool_result(…)"
-        raise InvalidInput(f"{role!r} is no role", hint=hint)
+        hint = "valid roles: user, assistant, system; pass the output of a tool to session.tool_result(…)"
+        raise InvalidInput(f"unknown role {role!r}", hint=hint)
     if isinstance(content, list):
         content = [block for block in content if not (isinstance(block, dict) and block.get("type") in _PRIVATE)]
         _check_blocks(content)
     elif not isinstance(content, str) or not content.strip():
-        raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
+        raise InvalidInput("the message needs content", hint="give text, or a list of content blocks")
     data = {"role": role, "content": content}
     if name is not None:
         data["name"] = _text("name", name)
@@ -110,46 +110,47 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
 
 
 def call(tool: str, arguments: Any, id: str, priority: str | None) -> Draft:
-    """The model asked for a tool."""
+    """The draft of a tool call."""
     return _draft(EntryKind.CALL, {"id": _id(id), "tool": _text("tool", tool), "arguments": arguments}, priority)
 
 
 def result(id: str, output: Any, error: bool) -> Draft:
-    """What a tool gave back."""
+    """The draft of a tool result."""
     return _draft(EntryKind.RESULT, {"id": _id(id), "output": output, "error": bool(error)}, None)
 
 
 def decision(decided: str, reason: str, priority: str | None) -> Draft:
-    """What was decided, and why."""
+    """The draft of a decision and its reason."""
     data = {"decision": _text("decision", decided), "reason": _text("reason", reason)}
     return _draft(EntryKind.DECISION, data, priority)
 
 
 def error(what: str, priority: str | None) -> Draft:
-    """What went wrong."""
+    """The draft of an error."""
     return _draft(EntryKind.ERROR, {"error": _text("error", what)}, priority, "assistant")
 
 
 def resolution(of: int, how: str) -> Draft:
-    """How an error was put right."""
+    """The draft of the resolution of the error at position `of`."""
     if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
-        raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.log_error(…) returned")
+        hint = "give the event that session.log_error(…) returned"
+        raise InvalidInput(f"{of!r} is not the position of an error", hint=hint)
     return with_cause(_draft(EntryKind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
 
 
 def observation(what: str, source: str, priority: str | None) -> Draft:
-    """What was noticed without being asked."""
+    """The draft of an observation and its source."""
     data = {"observed": _text("observation", what), "source": _text("source", source)}
     return _draft(EntryKind.OBSERVATION, data, priority, source[:MAX_NAME])
 
 
 def with_cause(draft: Draft, cause: int) -> Draft:
-    """The same draft with a cause."""
+    """A copy of the draft with a cause."""
     return Draft(draft.type, draft.data, draft.actor, cause)
 
 
 def reference(position: int) -> str:
-    """The reference to the whole of what was masked."""
+    """The reference to an event, as a digest shows it and `fetch` accepts it."""
     return f"#{position}"
 
 
@@ -159,42 +160,42 @@ def _draft(kind: EntryKind, data: dict[str, Any], priority: str | None, actor: s
             data["priority"] = Priority[priority.upper()].name.lower()
         except (KeyError, AttributeError):
             known = ", ".join(one.name.lower() for one in Priority)
-            raise InvalidInput(f"{priority!r} is no priority", hint=f"known are: {known}") from None
+            raise InvalidInput(f"unknown priority {priority!r}", hint=f"valid priorities: {known}") from None
     return Draft(kind.value, data, "tool" if kind is EntryKind.RESULT else actor)
 
 
 def _text(what: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"{value!r} cannot be the {what}", hint="give a text that is not empty")
+        raise InvalidInput(f"the {what} is empty or not text", hint="give a text that is not empty")
     return value
 
 
 def _id(value: object) -> str:
     text = _text("id", value)
     if len(text) > _LONGEST_ID:
-        raise InvalidInput(f"an id of {len(text)} characters is too long", hint=f"give at most {_LONGEST_ID}")
+        raise InvalidInput(f"the id is too long: {len(text)} characters", hint=f"give at most {_LONGEST_ID} characters")
     return text
 
 
 def _check_blocks(blocks: list[Any]) -> None:
     if not blocks:
-        raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
+        raise InvalidInput("the message needs content", hint="give text, or a list of content blocks")
     for block in blocks:
         if isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result", "tool_call"):
             raise InvalidInput(
-                f"{block['type']} blocks are not part of a message",
-                hint="use session.tool_call(…) and session.tool_result(…): they stand and fall together",
+                f"a message cannot contain {block['type']} blocks",
+                hint="use session.tool_call(…) and session.tool_result(…), which connect a call with its result",
             )
         if not is_block(block):
             raise InvalidInput(
-                "a content block is a dict with a type and what belongs to it",
-                hint='such as {"type": "text", "text": "…"}, or an image with its source',
+                "the message has an invalid content block",
+                hint='a block is a dict such as {"type": "text", "text": "…"}, or an image with its source',
             )
 
 
 def conversation_entries(events: Iterable[Event]) -> list[ConversationEntry]:
-    """The entries of a conversation, by when they were news, answers joined to what they answer. What was erased, and
-    what is shaped otherwise than these functions make it, is left out."""
+    """The entries that the events form, ordered by their last event. Results join their calls, and resolutions their
+    errors. Erased and malformed events are left out."""
     found: dict[int, ConversationEntry] = {}
     calls: dict[str, int] = {}
     for event in events:
@@ -214,7 +215,7 @@ def conversation_entries(events: Iterable[Event]) -> list[ConversationEntry]:
 
 
 def _one_prompt(found: list[ConversationEntry]) -> list[ConversationEntry]:
-    """The first thing that the system says is always shown; what it says later can go, if there is no room."""
+    """Lower the priority of system prompts after the first. Only the first is always shown."""
     prompts = [entry for entry in found if entry.is_system_prompt and "priority" not in entry.data]
     first = min((entry.position for entry in prompts), default=0)
     return [
@@ -224,7 +225,7 @@ def _one_prompt(found: list[ConversationEntry]) -> list[ConversationEntry]:
 
 
 def is_well_formed(kind: EntryKind, data: Any) -> bool:
-    """Whether an event's data is what these functions make. Anybody can append events by hand."""
+    """Whether the data of an event has the shape that this module writes. Users can append any data."""
     if not isinstance(data, dict):
         return False
 
@@ -256,8 +257,7 @@ def _kind(type: str) -> EntryKind | None:
 
 
 def _answer(found: dict[int, ConversationEntry], position: int | None, to: EntryKind, event: Event) -> None:
-    """Join an answer to what it answers. One to something that is not among these events, or that was answered before,
-    stands alone as what it is."""
+    """Join an answer to its entry. An answer to an unknown or already answered entry becomes an entry of its own."""
     asked = found.get(position) if position is not None else None
     if asked is None or asked.kind is not to or asked.answer is not None:
         found[event.position] = ConversationEntry(

@@ -1,4 +1,4 @@
-"""Reading the conversation of a session: its own events and those of the sessions that it was forked from."""
+"""Reads the conversation of a session, including events of the sessions that it was forked from."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...journal.reader import Segment
 
 
 class ConversationReader:
-    """Finds a conversation's events, whatever lies between them."""
+    """Finds and reads the conversation events of sessions."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     async def places(self, session: str, first: int, last: int, limit: int | None = None) -> list[int]:
-        """Where the events of the conversation lie, in order; the newest ones, if there is a limit."""
+        """The positions of the conversation events from `first` to `last`, in order. With a `limit`, the newest."""
         found: list[int] = []
         for origin, low, high in reversed(await self._stretches(session, last)):
             low, high = max(low, first), min(high, last)
@@ -29,7 +29,7 @@ class ConversationReader:
         return found
 
     async def events(self, session: str, places: Sequence[int]) -> list[Event]:
-        """Single events, in order, each verified."""
+        """The events at these positions, in order. Each is verified. Raises `JournalDamaged`."""
         if not places:
             return []
         found: list[Event] = []
@@ -40,7 +40,7 @@ class ConversationReader:
         return found
 
     async def readable(self, session: str, places: Sequence[int]) -> list[Event]:
-        """The same without what is damaged: for what is good to know, and no reason to stop."""
+        """Like `events`, but skips damaged events. For information that is useful but not required."""
         try:
             return await self.events(session, places)
         except JournalDamaged:

@@ -13,19 +13,19 @@ from .content_blocks import are_blocks, plain_value, text_of
 from .conversation import ConversationEntry, EntryKind, reference
 
 MESSAGE_TOKENS = 4
-"""What a message costs in addition to its text: role and separators."""
+"""Tokens of a message in addition to its text: role and separators."""
 CALL_TOKENS = 12
-"""What a tool call or its result costs in addition to its texts: names of fields, separators."""
+"""Tokens of a tool call or result in addition to its texts: field names and separators."""
 _CACHED = 1024
 _BEGINNING = 8
-"""Characters for each token of a limit that are looked at first."""
+"""To compare a long text with a limit, this many characters per token of the limit are counted first."""
 _LARGE = 4_000
-"""Tokens above which an entry is not remembered."""
+"""Entries with more tokens are not cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """A part of a context in plain form. One of: a message (role and content), a tool's call, a tool's result."""
+    """One part of a context: a message (role and content), a tool call, or a tool result."""
 
     role: str
     content: Any = None
@@ -34,7 +34,7 @@ class ContextMessage:
     result: dict[str, Any] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As plain data."""
+        """The message as plain data."""
         if self.call is not None:
             return {"role": "assistant", "tool_call": self.call}
         if self.result is not None:
@@ -45,7 +45,7 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True)
 class RenderedEntry:
-    """A entry as it would be shown, and its tokens; not the entry itself, which may hold an output of megabytes."""
+    """An entry as it is shown, with its tokens. It does not hold the entry, whose output may be megabytes."""
 
     position: int
     last: int
@@ -57,7 +57,7 @@ class RenderedEntry:
 
 
 class EntryRenderer:
-    """Makes entries of entries. What it computes depends on the entry and the settings alone, and is remembered."""
+    """Renders entries and caches the results, which depend only on the entry and the settings."""
 
     def __init__(self, counter: TokenCounter, mask_to: int) -> None:
         self._counter = counter
@@ -65,7 +65,7 @@ class EntryRenderer:
         self._made: OrderedDict[tuple[str, tuple[int, ...], int | None], RenderedEntry] = OrderedDict()
 
     def render(self, session: str, entry: ConversationEntry, mask: int | None) -> RenderedEntry:
-        """A entry whole, or with what is longer than `mask` tokens replaced by a digest."""
+        """Render an entry. A value longer than `mask` tokens is replaced by a digest. None masks only bytes."""
         place = (session, entry.places, mask)
         found = self._made.get(place)
         if found is None:
@@ -112,8 +112,8 @@ class EntryRenderer:
         return short.replace("[tool output", f"[{what}", 1), True
 
     def _is_longer(self, value: Any, mask: int) -> bool:
-        """Whether a value takes more tokens than that. The beginning of a long text tells, and costs the same however
-        long it is."""
+        """Whether a value takes more than `mask` tokens. The beginning of a long text is counted first: that is usually
+        enough, and its cost does not grow with the text."""
         if isinstance(value, str) and len(value) > _BEGINNING * (mask + 8):
             beginning = value[: _BEGINNING * (mask + 8)]
             if self._counter.count(beginning) > mask + 8:

@@ -1,4 +1,4 @@
-"""`fetch`: the whole of what a context shows only as a digest, and the tool with which a model asks for it."""
+"""Returns the full value that a context shows only as a digest, and defines the `fetch` tool for models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _PARTS = {EntryKind.MESSAGE.value: "content", EntryKind.RESULT.value: "output", 
 
 
 async def fetch(journal: Journal, session: str, place: str | int, *, start: int, length: int | None) -> Any:
-    """The whole of what was masked, by its reference; a piece of it, if it is text or bytes."""
+    """The full value behind a reference, or `length` characters of it from `start`. A value that is neither text nor
+    bytes is cut as JSON. Raises `InvalidInput` for an unknown or erased reference."""
     position = _position(place)
     for name, value in (("start", start), ("length", length)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
@@ -22,11 +23,11 @@ async def fetch(journal: Journal, session: str, place: str | int, *, start: int,
     if not 1 <= position <= head.position:
         raise InvalidInput(
             f"session {session!r} has no event {reference(position)}",
-            hint="references look like #17: copy it whole",
+            hint="copy the reference from the digest; it looks like #17",
         )
     (event,) = await journal.reader.events(session, position, position, None)
     if event.erased:
-        raise InvalidInput(f"what {reference(position)} referred to was erased", hint="it cannot be brought back")
+        raise InvalidInput(f"event {reference(position)} was erased", hint="erased data cannot be restored")
     part = _PARTS.get(event.type)
     whole = event.data[part] if part is not None and is_well_formed(EntryKind(event.type), event.data) else event.data
     if start == 0 and length is None:
@@ -38,34 +39,36 @@ async def fetch(journal: Journal, session: str, place: str | int, *, start: int,
 def _position(place: str | int) -> int:
     text = str(place).strip().removeprefix("#")
     if not text.isdecimal() or len(text) > 18 or isinstance(place, bool):
-        raise InvalidInput(f"{place!r} is no reference", hint="references look like #17: copy it whole")
+        raise InvalidInput(
+            f"{str(place)[:40]!r} is not a reference", hint="copy the reference from the digest; it looks like #17"
+        )
     return int(text)
 
 
 FETCH: dict[str, Any] = {
     "name": "fetch",
     "description": (
-        "Gives back the whole of something that the context shows only as a digest. Use it when the digest is not "
-        "enough; read long outputs piece by piece."
+        "Returns the full text of something that the context shows only as a digest. Use it when the digest is not "
+        "enough. Read long outputs in parts."
     ),
     "input_schema": {
         "type": "object",
         "properties": {
             "reference": {"type": "string", "description": "The reference in the digest, such as #17."},
-            "start": {"type": "integer", "description": "The first character wanted, from 0.", "minimum": 0},
-            "length": {"type": "integer", "description": "How many characters at most.", "minimum": 1},
+            "start": {"type": "integer", "description": "The index of the first character, from 0.", "minimum": 0},
+            "length": {"type": "integer", "description": "The maximum number of characters.", "minimum": 1},
         },
         "required": ["reference"],
     },
 }
-"""The tool with which a model fetches what was masked, in Anthropic's form."""
+"""The definition of the `fetch` tool in Anthropic's format."""
 
 
 def fetch_tool(form: str) -> dict[str, Any]:
-    """The tool with which a model fetches what was masked, as a provider wants it."""
+    """The definition of the `fetch` tool in the format of a provider: "anthropic" or "openai"."""
     if form == "anthropic":
         return FETCH
     if form == "openai":
         function = {"name": FETCH["name"], "description": FETCH["description"], "parameters": FETCH["input_schema"]}
         return {"type": "function", "function": function}
-    raise InvalidInput(f"{form!r} is no form of a tool", hint='say "anthropic" or "openai"')
+    raise InvalidInput(f"unknown tool format {form!r}", hint='choose "anthropic" or "openai"')

@@ -1,5 +1,4 @@
-"""Fits a conversation into a window: entries whole, masked or left out, the least important first, so that the budget
-always holds."""
+"""Fits a conversation into a token budget. Entries are shown whole, masked or left out, the least important first."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ EARLIER = "## Earlier in this conversation"
 
 
 class Section(NamedTuple):
-    """A part of the memory that duramen adds: its kind, its text, and the events that it stands for."""
+    """A text that duramen adds to the conversation. `first` and `last` are the events that it summarises, or 0."""
 
     kind: str
     heading: str
@@ -28,7 +27,7 @@ class Section(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """What goes first: the lowest, and of those the oldest."""
+    """The order in which entries are left out: lowest worth first, then oldest first."""
 
     worth: int
     position: int
@@ -36,7 +35,7 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FittedWindow:
-    """What is in a context."""
+    """The fitted parts of a context, with their tokens and the trace."""
 
     system: str
     memory: str
@@ -46,7 +45,7 @@ class FittedWindow:
 
 
 class CachedCounter:
-    """Counts texts, and remembers what it counted."""
+    """Counts the tokens of texts and caches the counts."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self.counter = counter
@@ -72,14 +71,17 @@ class WindowFitter:
         self._count = count
 
     def fit(self, system: str, sections: Sequence[Section], entries: Sequence[ConversationEntry]) -> FittedWindow:
-        """Choose what is shown. `entries` come in the order of their last events. The first system prompt is always shown."""
+        """Choose what is shown, and how. `entries` must be in the order of their last events.
+
+        The first system prompt is always shown. Raises `InvalidInput` if the system prompt exceeds the budget.
+        """
         first = next((entry for entry in entries if entry.is_system_prompt and entry.priority is Priority.ALWAYS), None)
         prompt = _joined([system, "" if first is None else _prompt_text(first)])
         fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
         if fixed > self._window.budget:
             raise InvalidInput(
-                f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
-                hint="give a larger budget, or a shorter prompt",
+                f"the system prompt takes {fixed} tokens, but the budget is {self._window.budget}",
+                hint="raise the budget, or shorten the prompt",
             )
         spoken = [entry for entry in entries if entry is not first]
         chosen = _Choice(self._window.budget - fixed)
@@ -93,7 +95,7 @@ class WindowFitter:
         ranks = self._ranks(sections, spoken, recent)
         left_out = chosen.leave_out(ranks)
         kept = [chosen.entries[entry.position] for entry in spoken if entry.position in chosen.entries]
-        if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
+        if kept and not _is_spoken_by_user(kept):  # a provider may require a user message first
             opening = self._count.text(AFTER_A_SUMMARY if chosen.sections else BEFORE_ANYTHING) + MESSAGE_TOKENS
             before = dict(chosen.sections), dict(chosen.entries)
             chosen.room -= opening
@@ -101,7 +103,7 @@ class WindowFitter:
             if chosen.entries:
                 fixed, left_out = fixed + opening, left_out + more
                 kept = [chosen.entries[entry.position] for entry in spoken if entry.position in chosen.entries]
-            else:  # too small a window for both: what was said counts more
+            else:  # no room for both: entries matter more than the opening message
                 chosen.sections, chosen.entries = before
         return _fitted(prompt, first, fixed, chosen, kept, left_out)
 
@@ -114,7 +116,7 @@ class WindowFitter:
         )
 
     def _mask_more(self, chosen: _Choice, spoken: Sequence[ConversationEntry]) -> None:
-        """Mask the largest entries until it fits, or nothing is left to mask; the newest comes last."""
+        """Mask the largest entries until the rest fits or all are masked. The newest entry is masked last."""
         total = chosen.total()
         newest = spoken[-1].position if spoken else 0
         by_place = {entry.position: entry for entry in spoken}
@@ -147,7 +149,7 @@ class WindowFitter:
 
 
 class _Choice:
-    """What is in so far."""
+    """The sections and entries chosen so far."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -159,7 +161,7 @@ class _Choice:
         return sections + sum(entry.tokens for entry in self.entries.values())
 
     def leave_out(self, ranks: Iterable[tuple[Rank, object]]) -> list[ContextTrace]:
-        """Leave out the least important until the rest fits."""
+        """Leave out sections and entries in the order of `ranks` until the rest fits. Returns their traces."""
         traces = []
         total = self.total()
         for rank, one in ranks:
@@ -191,14 +193,14 @@ def _fitted(
     trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
     if first is not None:
         trace.append(
-            ContextTrace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed)
+            ContextTrace(first.position, first.last, first.kind, Shown.WHOLE, "the first system prompt", fixed)
         )
     ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
     return FittedWindow(system, _memory(chosen.sections), messages, fixed + chosen.total(), ordered)
 
 
 def _is_spoken_by_user(kept: Sequence[RenderedEntry]) -> bool:
-    """Whether what is said first is said by the user."""
+    """Whether the first message, apart from system prompts, is from the user."""
     spoken = [entry for entry in kept if not entry.is_system_prompt]
     return not spoken or spoken[0].messages[0].role == "user"
 
@@ -218,7 +220,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _no_room(rank: Rank, tokens: int) -> str:
-    return f"no room for its {tokens} tokens, and everything that stayed is worth at least {rank.worth}"
+    return f"no room for its {tokens} tokens; everything shown has a rank of at least {rank.worth}"
 
 
 def _memory(sections: Iterable[Section]) -> str:
@@ -239,7 +241,7 @@ def _section_traces(sections: dict[Section, int]) -> list[ContextTrace]:
             section.last,
             section.kind,
             Shown.SUMMARISED if section.kind == "summary" else Shown.WHOLE,
-            "older than the newest entries" if section.kind == "summary" else "what the session stands on",
+            "summary of older entries" if section.kind == "summary" else "the state of the session",
             tokens,
         )
         for section, tokens in sections.items()
@@ -253,7 +255,7 @@ def _entry_traces(entries: Iterable[RenderedEntry]) -> list[ContextTrace]:
             entry.last,
             entry.kind,
             Shown.MASKED if entry.masked else Shown.WHOLE,
-            "long: a digest, with a reference to the whole" if entry.masked else "there is room",
+            "long: replaced by a digest with a reference" if entry.masked else "it fits",
             entry.tokens,
         )
         for entry in entries

@@ -13,16 +13,17 @@ from ...ports import Model, TokenCounter
 class Window:
     """How a session's context is built. The same journal and the same settings give the same bytes.
 
-    budget          tokens that the context may take, all included
-    threshold       part of the budget from which older entries are summarised
-    max_items       entries from which they are, too
-    keep_last       the newest entries, which are kept as they were said
-    mask_above      tokens from which a tool's output is masked even among those (a quarter of the budget)
-    mask_to         tokens that a masked output may take
-    summaries       part of the budget that all summaries together may take
-    counter         how tokens are counted: a `TokenCounter`, a name ("tiktoken:o200k_base"), or None for the estimate
-    model           the cheap model that summarises, or its name ("anthropic:claude-haiku-4-5"); without one, or where
-                    it fails, sentences are extracted
+    Attributes:
+        budget: tokens that the whole context may take.
+        threshold: older entries are summarised above this share of the budget.
+        max_items: older entries are also summarised above this number of entries.
+        keep_last: the number of newest entries that are not summarised.
+        mask_above: outputs above this many tokens are masked even in the newest entries (a quarter of the budget).
+        mask_to: tokens that a masked output may take.
+        summaries: share of the budget that all summaries together may take.
+        counter: how tokens are counted: a `TokenCounter`, a name ("tiktoken:o200k_base"), or None for the estimate.
+        model: a cheap model that summarises, or its name ("anthropic:claude-haiku-4-5"); without a model, or if it
+            fails, summaries are extracted sentences.
     """
 
     budget: int = 8_000
@@ -44,20 +45,20 @@ class Window:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
                 raise InvalidInput(
-                    f"{value!r} cannot be `{name}`", hint="give a part of the budget: above 0, at most 1"
+                    f"{value!r} cannot be `{name}`", hint="give a share of the budget: above 0, at most 1"
                 )
         if self.mask_above is not None and (not isinstance(self.mask_above, int) or self.mask_above < 1):
             raise InvalidInput(f"{self.mask_above!r} cannot be `mask_above`", hint="give a whole number from 1")
 
     @property
     def masked_from(self) -> int:
-        """Tokens from which even a recent output is masked."""
+        """Outputs above this many tokens are masked even in the newest entries."""
         return self.mask_above if self.mask_above is not None else max(self.mask_to, self.budget // 4)
 
     def but(self, changes: dict[str, Any]) -> Window:
-        """The same settings with some of them changed."""
+        """A copy with some settings changed. Raises `InvalidInput` for an unknown setting."""
         unknown = sorted(changes.keys() - Window.__dataclass_fields__.keys())
         if unknown:
             known = ", ".join(Window.__dataclass_fields__)
-            raise InvalidInput(f"{unknown[0]!r} is no setting of a context", hint=f"known are: {known}")
+            raise InvalidInput(f"context() got an unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
         return replace(self, **changes) if changes else self

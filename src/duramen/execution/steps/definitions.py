@@ -25,12 +25,13 @@ Doubt = Literal["rerun", "ask", "fail"]
 class Retry:
     """How often a failing step is tried, and how long to wait between attempts.
 
-    attempts    attempts in total, including the first
-    first       seconds to wait after the first attempt
-    factor      multiplies the wait after each further attempt
-    most        longest wait in seconds
-    jitter      random part of the wait: 0.2 varies it by up to 20 % in both directions
-    on          only errors of these classes are retried
+    Attributes:
+        attempts: attempts in total, including the first.
+        first: seconds to wait after the first attempt.
+        factor: multiplies the wait after each further attempt.
+        most: longest wait in seconds.
+        jitter: random part of the wait: 0.2 varies it by up to 20 % in both directions.
+        on: only errors of these classes are retried.
     """
 
     attempts: int = 3
@@ -271,16 +272,17 @@ def step(
 def step(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a step.
 
-    name            the name under which calls are journaled (default: the function's name)
-    check           a function that finds out after a crash whether the step happened. It gets the step's arguments,
-                    and `key` if it takes one. It returns None if the step did not happen; otherwise the result,
-                    `Happened(result)` or `CannotTell()`
-    in_doubt        what to do without a check: "rerun" with the same key (the default), "ask" a person, or "fail"
-    irreversible    the step must not be repeated by accident. It needs a key or a check; without a check, a person
-                    is asked
-    retry           how failures are retried: `Retry(…)`, or a number of attempts
-    timeout         seconds that one attempt may take. After a timeout the step is in doubt, as after a crash
-    undo            called with the step's result if the run later fails or is cancelled; the last step first
+    Keyword Args:
+        name: the name under which calls are journaled (default: the function's name).
+        check: a function that finds out after a crash whether the step happened. It gets the step's arguments, and
+            `key` if it takes one. It returns None if the step did not happen; otherwise the result,
+            `Happened(result)` or `CannotTell()`.
+        in_doubt: what to do without a check: "rerun" with the same key (the default), "ask" a person, or "fail".
+        irreversible: the step must not be repeated by accident. It needs a key or a check; without a check, a person
+            is asked.
+        retry: how failures are retried: `Retry(…)`, or a number of attempts.
+        timeout: seconds that one attempt may take. After a timeout the step is in doubt, as after a crash.
+        undo: called with the step's result if the run later fails or is cancelled; the last step first.
     """
     return Step(function, **options) if function is not None else lambda real: Step(real, **options)
 
@@ -294,9 +296,10 @@ def task(
 def task(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a task.
 
-    name        the name under which runs are stored (default: the function's name)
-    version     a run continues only with the version that it was started with
-    deadline    seconds after which a run fails
+    Keyword Args:
+        name: the name under which runs are stored (default: the function's name).
+        version: a run continues only with the version that it was started with.
+        deadline: seconds after which a run fails.
     """
     return Task(function, **options) if function is not None else lambda real: Task(real, **options)
 

@@ -34,9 +34,10 @@ _BUSY_SECONDS = 0.02
 class Queue:
     """The limits of a queue, over all processes that serve it.
 
-    concurrency    how many of its runs may be executed at the same time
-    rate           how many runs may start in a period, as (count, seconds)
-    per_key        apply the limits to each queue key (such as a customer) separately
+    Attributes:
+        concurrency: how many of its runs may be executed at the same time.
+        rate: how many runs may start in a period, as (count, seconds).
+        per_key: apply the limits to each queue key (such as a customer) separately.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The folder that memory files live in. `place` checks every path; every file is opened relative to an open folder.
+"""The folder of the memory files. `place` checks every path, and every file is opened relative to an open folder.
 
-No path is ever given to the system as a whole. Each folder on the way is opened from the one before, never through a
-link, and files are made, read, renamed and removed by their bare names relative to an open folder. An attacker who swaps a
-folder or a file for a link in the middle of an operation gains nothing: what is open stays what it was.
+The operating system never gets a whole path. Each folder on the way is opened relative to its parent, never through a
+link. Files are created, read, renamed and removed by name relative to an open folder. An attacker who replaces a folder
+or a file by a link during an operation gains nothing, because an open folder stays the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .walk import Refusal, Signature, Walked, signature_of, walk
 __all__ = ["MAX_BYTES", "UNSEEN", "Folder", "Refusal", "Signature", "Walked", "Written"]
 
 _AT_ONCE = 128
-"""Files of a batch that are open at a time."""
+"""Files of a batch that are open at the same time."""
 
 
 class _Unseen:
@@ -33,13 +33,13 @@ class _Unseen:
 
 
 UNSEEN = _Unseen()
-"""The writer has not looked at the file and does not care what is there."""
+"""The writer has not read the file and overwrites any content."""
 _Seen = Signature | _Unseen | None
 
 
 class Written(NamedTuple):
-    """What a batch did: the paths whose content is new, those that could not be written for the boundary's sake, and
-    those that were left alone because they were edited meanwhile."""
+    """The result of a batch. `changed`: paths with new content. `refused`: paths that the boundary checks refused.
+    `edited`: paths that were not written, because someone edited them in the meantime."""
 
     changed: tuple[str, ...]
     refused: tuple[Refusal, ...]
@@ -47,17 +47,15 @@ class Written(NamedTuple):
 
 
 class Folder:
-    """The files of one workspace, and those that all of them share, under one root.
+    """The files of one workspace, and the files that all workspaces share, under one root.
 
-    The root itself may be reached through links; nothing below it may. It is made if it is not there. Use it in one
-    thread at a time; several processes may have the same root open.
+    The root is created if it does not exist. Its path may contain links, but nothing below it may be a link. Use a
+    `Folder` in one thread at a time. Several processes may have the same root open.
     """
 
     def __init__(self, root: str | os.PathLike[str], workspace: str = "default") -> None:
         if os.open not in os.supports_dir_fd:
-            raise FileError(
-                "memory files need a system that opens files relative to a folder", hint="use Linux or macOS"
-            )
+            raise FileError("this operating system cannot open files relative to a folder", hint="use Linux or macOS")
         self.root = os.path.realpath(root)
         self.workspace = workspace
         self.own = folder_name(workspace)
@@ -72,33 +70,33 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Let go of the root. May be called again."""
+        """Close the root. May be called more than once."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
 
     def place(self, path: str) -> Place:
-        """What lies at this path. Raises `BoundaryRefused` for whatever is not exactly a path of the layout."""
+        """The place of a path in the layout. Raises `BoundaryRefused` for any other path."""
         return place(path, self.workspace)
 
     def read(self, path: str) -> str | None:
-        """The file's text, its line ends as they are; None if there is no file. Raises `BoundaryRefused` for links and
-        for what is not a file, `FileMalformed` for what is not UTF-8."""
+        """The text of the file with unchanged line ends. None if there is no file. Raises `BoundaryRefused` for a link
+        or anything else that is not a regular file, and `FileMalformed` for text that is not UTF-8."""
         data = self.read_bytes(path)
         try:
             return None if data is None else data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise FileMalformed(path, line, "this is not UTF-8", hint="save the file as UTF-8") from error
+            raise FileMalformed(path, line, "not UTF-8", hint="save the file as UTF-8") from error
 
     def read_bytes(self, path: str) -> bytes | None:
-        """The file's bytes; None if there is no file."""
+        """The bytes of the file. None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
             return None if folder_fd is None else content_of(folder_fd, where)
 
     def signature(self, path: str) -> Signature | None:
-        """What tells whether the file was changed since; None if there is no file."""
+        """The signature of the file, which changes when the file is edited. None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
             found = None if folder_fd is None else look_at(folder_fd, where)
@@ -111,14 +109,14 @@ class Folder:
             return 0 if folder_fd is None else os.fstat(folder_fd).st_ino
 
     def expect_there(self) -> None:
-        """Raise `FileError` if the root is gone, or another one has its name: its disk may be away."""
+        """Raise `FileError` if the root was removed or replaced, for example because its disk was unmounted."""
         with _trouble(self.root, "find"):
             here, there = os.fstat(self._root), os.stat(self.root)
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-            raise FileError(f"{self.root} is another folder by now", hint="see which one is meant, and open it again")
+            raise FileError(f"{self.root} was replaced by another folder", hint="check the path, and open it again")
 
     def write(self, path: str, text: str, *, seen: _Seen = UNSEEN) -> bool:
-        """Make this the file's content, durably and all at once; False if it was so already, and nothing is touched.
+        """Replace the content of the file, durably and atomically. Returns False, without a write, if it is the same.
 
         `seen` is the signature that the caller knows (None: no file). Raises `FileChanged` if it differs now.
         """
@@ -129,16 +127,16 @@ class Folder:
             if temp is None:
                 return False
             temp.sync()
-            _expect(where, look_at(temp.folder_fd, where), seen)  # that took a while
+            _expect(where, look_at(temp.folder_fd, where), seen)  # the sync took time
             temp.publish()
             os.fsync(temp.folder_fd)
         return True
 
     def write_all(self, texts: Mapping[str, str], *, seen: Mapping[str, Signature | None] | None = None) -> Written:
-        """Write many files, each all at once, and durable together when this returns.
+        """Write many files, each atomically. All are durable on return.
 
-        A file that cannot be written for the boundary's sake, or that is not as it was `seen` any more, is reported and
-        the rest goes on; a path that is none of the layout's raises first.
+        A file that the boundary checks refuse, or whose signature differs from `seen`, is reported in the result; the
+        others are written. Raises `BoundaryRefused` for a path outside the layout, before anything is written.
         """
         wanted = [(self._writable(path), encoded(path, text)) for path, text in texts.items()]
         batch = _Batch(seen or {})
@@ -151,7 +149,7 @@ class Folder:
         return Written(tuple(batch.changed), tuple(batch.refused), tuple(batch.edited))
 
     def remove(self, path: str, *, seen: _Seen = UNSEEN) -> bool:
-        """Remove the file, durably, and the folders that are empty then; False if there was none."""
+        """Remove the file durably, and the folders that become empty. Returns False if there was no file."""
         where = self._writable(path)
         with _trouble(path, "remove"), self._open(where, make=False) as folder_fd:
             found = None if folder_fd is None else look_at(folder_fd, where)
@@ -164,18 +162,18 @@ class Folder:
         return True
 
     def walk(self) -> Walked:
-        """Every file of the layout that is there, of this workspace and of all, with its signature, and what is there
-        but is refused. What the layout does not know is passed over."""
-        with _trouble(self.root, "look through"):
+        """All files of this workspace and all shared files with their signatures, and the refused ones. Files outside
+        the layout are ignored."""
+        with _trouble(self.root, "list"):
             return walk(self.handle(), self.workspace)
 
     def sweep(self) -> int:
-        """Remove what killed writers left behind, and say how many files that were. Those of live ones stay."""
-        with _trouble(self.root, "tidy up"):
+        """Remove the temporary files of killed writers. Returns how many. Files of running writers stay."""
+        with _trouble(self.root, "clean up"):
             return sweep_folder(self.handle(), self.own)
 
     def handle(self) -> int:
-        """The open root."""
+        """The file descriptor of the root. Raises `FileError` after `close`."""
         if self._root < 0:
             raise FileError(f"{self.root} was closed", hint="open it again")
         return self._root
@@ -185,7 +183,7 @@ class Folder:
     def _writable(self, path: str) -> Place:
         where = self.place(path)
         if not where.writable:
-            raise BoundaryRefused(path, "it is read, never written", hint="edit AGENTS.md yourself")
+            raise BoundaryRefused(path, "duramen never writes this file", hint="edit AGENTS.md yourself")
         return where
 
     def _write_some(self, folders: _Folders, wanted: list[tuple[Place, bytes]], batch: _Batch) -> None:
@@ -205,7 +203,7 @@ class Folder:
                         batch.changed.append(where.path)
 
     def _write_temp_file(self, folders: _Folders, where: Place, data: bytes, seen: _Seen) -> TempFile | None:
-        """A temporary file with the data; None if the file already has this content."""
+        """A temporary file with the data. None if the file already has this content."""
         for _ in range(TRIES):
             folder_fd = folders.of(where)
             old = look_at(folder_fd, where)
@@ -217,17 +215,19 @@ class Folder:
             mode = 0o600 if old is None else stat.S_IMODE(old.st_mode)
             try:
                 temp = folders.open_files.enter_context(temp_file_for(folder_fd, where.name, mode))
-            except FileNotFoundError:  # the folder was empty, and was removed meanwhile
+            except FileNotFoundError:  # the folder was empty, and another process removed it
                 folders.forget(where)
                 continue
             temp.write(data)
             folders.note(where)
             return temp
-        raise FileError(f"cannot write {where.path}: its folder vanishes again and again", hint="see who removes it")
+        raise FileError(
+            f"cannot write {where.path}: its folder is removed again and again", hint="find the program that removes it"
+        )
 
     @contextmanager
     def _open(self, where: Place, *, make: bool) -> Iterator[int | None]:
-        """The folder of a place, open; None if it is not there."""
+        """The open folder of a place. None if the folder does not exist."""
         handle = self._opened(where.folders, where.path, make=make)
         try:
             yield handle
@@ -251,7 +251,7 @@ class Folder:
         return handle
 
     def _remove_empty(self, folders: tuple[str, ...]) -> None:
-        """Remove the folders of this way that are empty, from the innermost. One that got a file meanwhile stays."""
+        """Remove the empty folders of this path, starting with the innermost."""
         for depth in range(len(folders) - 1, -1, -1):
             above = self._opened(folders[:depth], "/".join(folders), make=False)
             if above is None:
@@ -266,7 +266,7 @@ class Folder:
 
 
 class _Batch:
-    """What became of the files of a batch."""
+    """Collects the results for the files of a batch."""
 
     def __init__(self, seen: Mapping[str, Signature | None]) -> None:
         self._seen = seen
@@ -275,12 +275,12 @@ class _Batch:
         self.edited: list[str] = []
 
     def seen(self, where: Place) -> _Seen:
-        """How the writer has seen the file."""
+        """The signature that the writer knows."""
         return self._seen.get(where.path, UNSEEN)
 
     @contextmanager
     def reporting(self, where: Place) -> Iterator[None]:
-        """A file that is refused does not stop the others."""
+        """Record a refused or edited file, so that the batch continues with the others."""
         try:
             yield
         except BoundaryRefused as error:
@@ -301,12 +301,12 @@ class _Folders:
         self.open_files = open_files
 
     def sharing(self, open_files: ExitStack) -> _Folders:
-        """The same, with the files that are opened from now on to be closed by another."""
+        """Use another exit stack for the files that are opened from now on. Returns self."""
         self.open_files = open_files
         return self
 
     def of(self, where: Place) -> int:
-        """The folder of a place, made if need be."""
+        """The open folder of a place. It is created if it does not exist."""
         if where.folders not in self._handles:
             handle = self._folder._opened(where.folders, where.path, make=True)
             assert handle is not None
@@ -315,12 +315,12 @@ class _Folders:
         return self._handles[where.folders]
 
     def forget(self, where: Place) -> None:
-        """The folder is not there any more."""
+        """Forget a folder that was removed."""
         self._handles.pop(where.folders, None)
         self._names.pop(where.folders, None)
 
     def expect_free(self, where: Place) -> None:
-        """No other file may have this name on a system where case, or the form of accents, does not count."""
+        """Raise `BoundaryRefused` if a file has the same name apart from case or Unicode form."""
         if where.folders not in self._names:
             self._names[where.folders] = _folded(os.listdir(self.of(where)))
         if fold(where.name) not in self._names[where.folders]:
@@ -331,23 +331,23 @@ class _Folders:
         )
         if other := next(alike, None):
             raise BoundaryRefused(
-                where.path, f"{other!r} is there, and some systems do not tell the two apart", hint="rename one of them"
+                where.path, f"some systems treat it and {other!r} as the same name", hint="rename one of them"
             )
 
     def note(self, where: Place) -> None:
-        """There will be a file of this name."""
+        """Record the name of a file that will be created."""
         if where.folders in self._names:
             self._names[where.folders].add(fold(where.name))
             self._noted.setdefault(where.folders, []).append(where.name)
 
     def sync(self) -> None:
-        """Make the names durable."""
+        """Make the new names durable."""
         for handle in self._handles.values():
             os.fsync(handle)
 
 
 def _folded(names: list[str]) -> set[str]:
-    """What is left of the names where case does not count. All at once: a folder may hold many thousand."""
+    """The folded names. ASCII names are folded in one call, because a folder may contain many thousands."""
     joined = "\0".join(names)
     return set(joined.lower().split("\0")) if joined.isascii() else {fold(name) for name in names}
 
@@ -359,11 +359,11 @@ def _expect(where: Place, found: os.stat_result | None, seen: _Seen) -> None:
 
 @contextmanager
 def _trouble(path: str, what: str) -> Iterator[None]:
-    """What the system says, as an error that tells what to do."""
+    """Translate an `OSError` to a `FileError` with a hint."""
     try:
         yield
     except OSError as error:
         raise FileError(
             f"cannot {what} {path}: {error.strerror}",
-            hint="look at the folder's rights and the room on the disk; what is journaled is safe",
+            hint="check the permissions of the folder and the free disk space; the journal is not affected",
         ) from error

@@ -1,8 +1,8 @@
-"""Commits to git, for those who want a history of their files there.
+"""Commits files to git.
 
-Only the given paths are committed, whatever else is changed or staged. The user's own git does it, with the user's
-settings, hooks and signing; only where no identity is configured does the commit carry our name. A commit that fails leaves
-files and index as they were, and the next one takes the changes along.
+Only the given paths are committed, even if other files are changed or staged. The user's git runs with the user's
+settings, hooks and signing. Without a configured identity, the commit carries the name of duramen. A failed commit
+leaves files and index unchanged, and the next commit includes the changes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import IO, NamedTuple
 from ...errors import BoundaryRefused, CommitFailed, InvalidInput
 
 TIMEOUT = 120.0
-"""Seconds that one command of git may take, its hooks included."""
+"""Seconds that one git command may take, including its hooks."""
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds to wait, again and again, while another git process holds a lock."""
+"""Seconds to wait before each retry while another git process holds a lock."""
 
 _NAME, _EMAIL = "duramen", "duramen@localhost"
 _TAIL = 4000
 _AT_ONCE = 500
-"""Paths that go into one command line."""
+"""Paths per command line."""
 _AUTHOR = re.compile(r"[^<>\n\0]*[^<>\s\0][ ]*<[^<>\s\0]*>")
 _LOCKED = re.compile(r"\.lock': File exists|could not lock|cannot lock ref|cannot copy .*: File exists")
 _HINTS = {
-    _LOCKED: "another git process is at work here; if there is none, remove the .lock file that it left",
-    re.compile(r"partial commit during"): "finish the merge or abort it first",
-    re.compile(r"failed to sign|signing failed"): "make the signing key ready, or turn commit.gpgsign off here",
-    re.compile(r"dubious ownership"): "the repository belongs to another user: see safe.directory in git's manual",
+    _LOCKED: "wait for the other git process; if there is none, remove the .lock file that it left",
+    re.compile(r"partial commit during"): "finish or abort the merge first",
+    re.compile(r"failed to sign|signing failed"): "unlock the signing key, or turn commit.gpgsign off here",
+    re.compile(r"dubious ownership"): "the repository belongs to another user; see safe.directory in git's manual",
 }
 _KEPT = re.compile(
     r"GIT_((AUTHOR|COMMITTER)_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)|EXEC_PATH|TEMPLATE_DIR"
@@ -45,12 +45,11 @@ _KEPT = re.compile(
 def commit(
     root: str | os.PathLike[str], paths: Iterable[str], message: str, *, author: str | None = None, init: bool = False
 ) -> str | None:
-    """Commit these files of a folder as they are now, new, changed or removed, and return the commit's id; None if
-    there was nothing to commit.
+    """Commit new, changed and removed files of a folder. Returns the id of the commit, or None if nothing changed.
 
-    `author` ("Ada <ada@example.org>") is who it is ascribed to. `init` makes a repository in the folder if there is
-    none around it. Raises `CommitFailed` with what git or a hook said; then nothing is committed, the files stay as
-    they are, and the same call may be made again. Blocks for as long as git and its hooks take, up to `TIMEOUT`.
+    `author` is the author of the commit ("Ada <ada@example.org>"). `init` creates a repository in the folder if it is
+    not in one. Raises `CommitFailed` with the output of git or a hook; then nothing is committed, the files stay as
+    they are, and the call can be repeated. Blocks while git and its hooks run, for at most `TIMEOUT` per command.
     """
     check(message, author)
     wanted = sorted(map(_inner, set(paths)))
@@ -63,27 +62,29 @@ def commit(
     if ignored := sorted(path for path, state in states.items() if state == "!!"):
         raise InvalidInput(
             f"git ignores {ignored[0]}, so it cannot be committed",
-            hint="take it out of .gitignore, or do without commits",
+            hint="remove it from .gitignore, or turn commits off",
         )
     return git.commit(states, message, author) if states else None
 
 
 def _inner(path: str) -> str:
     if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(path.split("/")):
-        raise BoundaryRefused(path, "it is no path inside the folder")
+        raise BoundaryRefused(path, "it is not a path inside the folder")
     return path
 
 
 def check(message: str, author: str | None) -> None:
-    """Raise `InvalidInput` for what a commit cannot have."""
+    """Raise `InvalidInput` for an empty message or an author that git does not accept."""
     if not message.strip():
-        raise InvalidInput("the commit message is empty", hint="say in a few words what was done")
+        raise InvalidInput("the commit message is empty", hint="describe the change in a few words")
     if author is not None and not _AUTHOR.fullmatch(author):
-        raise InvalidInput(f"{author!r} cannot be an author", hint="such as: Ada Lovelace <ada@example.org>")
+        raise InvalidInput(
+            f"{author!r} cannot be `author`", hint="give a name and an address: Ada Lovelace <ada@example.org>"
+        )
 
 
 class Answer(NamedTuple):
-    """What git said: its exit status, its output, and its complaints."""
+    """The result of a git command. `said` is its standard error."""
 
     code: int
     out: str
@@ -91,40 +92,40 @@ class Answer(NamedTuple):
 
 
 class Git:
-    """The commands of git that concern some files of one folder. Paths are relative to it."""
+    """Runs git commands for files of one folder. Paths are relative to the folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._environment = scrubbed(os.environ)
 
     def expect_repository(self, init: bool) -> None:
-        """Make sure that there is a repository around the folder."""
+        """Raise `InvalidInput` if the folder is not in a repository. With `init`, create one instead."""
         answer = self.ask("rev-parse", "--is-inside-work-tree")
         if not answer.code and answer.out.strip() == "true":
             return
         if answer.code and "not a git repository" not in answer.said:
-            raise self._failure("look at", self._folder, answer)
+            raise self._failure("examine", self._folder, answer)
         if answer.code and init:
-            self._do("make a repository for", self._folder, "init", "--quiet")
+            self._do("create a repository in", self._folder, "init", "--quiet")
             return
         raise InvalidInput(
-            f"{self._folder} is in no work tree of git", hint="make one with `git init`, or do without commits"
+            f"{self._folder} is not in a git work tree", hint="create a repository with `git init`, or turn commits off"
         )
 
     def states(self, paths: Sequence[str]) -> dict[str, str]:
-        """How the files stand, in the two letters of `git status`; what is committed as it is, is not there."""
-        prefix = self._do("look at", self._folder, "rev-parse", "--show-prefix").out.removesuffix("\n")
+        """The two-letter `git status` of each file. Files without changes are not in the result."""
+        prefix = self._do("examine", self._folder, "rev-parse", "--show-prefix").out.removesuffix("\n")
         options = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
         found: dict[str, str] = {}
         for start in range(0, len(paths), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]
-            answer = self._do("look at", _named(some), "--no-optional-locks", "status", *options, "--", *some)
+            answer = self._do("examine", _named(some), "--no-optional-locks", "status", *options, "--", *some)
             for entry in filter(None, answer.out.split("\0")):
                 found[entry[3:].removeprefix(prefix)] = entry[:2]
         return found
 
     def commit(self, states: Mapping[str, str], message: str, author: str | None) -> str | None:
-        """The id of the new commit; None if another process has committed the same meanwhile."""
+        """Commit the files. Returns the id of the commit, or None if another process committed the same changes."""
         paths, untracked = list(states), [path for path, state in states.items() if state == "??"]
         try:
             for start in range(0, len(untracked), _AT_ONCE):
@@ -167,7 +168,7 @@ class Git:
         return answer
 
     def ask(self, *command: str, given: str = "") -> Answer:
-        """Run a command of git, and again while another holds a lock."""
+        """Run a git command. Repeats it while another process holds a lock."""
         for pause in PAUSES:
             answer = self._run(command, given)
             if not answer.code or not _LOCKED.search(answer.said):
@@ -176,7 +177,8 @@ class Git:
         return self._run(command, given)
 
     def _run(self, command: tuple[str, ...], given: str) -> Answer:
-        """Files, not pipes: a hook that leaves a process behind would keep a pipe open, and us waiting."""
+        """Run a git command once. It uses files instead of pipes, because a background process that a hook started
+        would keep a pipe open and block the caller."""
         with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as said:
             asked.write(given.replace("\0", "\ufffd").encode("utf-8", "replace"))
             asked.seek(0)
@@ -191,7 +193,7 @@ class Git:
                     start_new_session=True,
                 )
             except OSError as error:
-                hint = "install git so that it is found on the PATH, or do without commits"
+                hint = "install git and put it on the PATH, or turn commits off"
                 raise CommitFailed(f"git cannot be started: {error.strerror}", hint=hint) from error
             self._await(process)
             return Answer(process.returncode, _content(out), _content(said))
@@ -202,7 +204,7 @@ class Git:
         except subprocess.TimeoutExpired as error:
             raise CommitFailed(
                 f"git took longer than {TIMEOUT:g} s in {self._folder}",
-                hint="a hook or the signing program may wait for input: run `git commit` by hand to see",
+                hint="run `git commit` by hand: a hook or the signing program may be waiting for input",
             ) from error
         finally:
             if process.returncode is None:
@@ -220,14 +222,14 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a git of our own. Inside a hook, git points its children to another index, or to another
-    repository; who commits, and where the user's settings are, stays."""
+    """The environment for git commands. Removes variables that select another index or repository, which git sets
+    inside a hook. Keeps the identity and the location of the user's settings."""
     kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or _KEPT.fullmatch(name)}
     return kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": ":"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask first: git removes its locks when it is asked to go."""
+    """Terminate git, then kill it. Git removes its locks when it is terminated."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""Names of files and folders from what they are about: the same on every system, and for the same thing for ever."""
+"""Names of files and folders. A name depends only on its title and id, and is the same on every system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 MAX_SLUG = 60
-"""Letters of a title that go into a file's name."""
+"""Characters of a title that become part of a file name."""
 _SAFE_FOLDER = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?", re.ASCII)
 _HASHED = re.compile(r".*-x[0-9a-f]{16}", re.ASCII)
 _DEVICE = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]", re.ASCII)
@@ -30,7 +30,7 @@ _SPELLED = str.maketrans(
 
 
 def fold(name: str) -> str:
-    """What is left of a name on a system that does not tell letters apart by case or by how accents are stored."""
+    """The name without case and Unicode form. Names with the same result collide on some systems."""
     if name.isascii():
         return name.lower()
     once = unicodedata.normalize("NFKC", name).casefold()
@@ -38,23 +38,23 @@ def fold(name: str) -> str:
 
 
 def folder_name(workspace: str) -> str:
-    """The folder of a workspace: its id where that is a safe name, else a readable part of it and a hash. Two
-    workspaces never share one, also where case does not count."""
+    """The folder of a workspace: its id if that is a safe name, otherwise a readable part of it and a hash. Different
+    workspaces have different folders, even on systems that ignore case."""
     if _SAFE_FOLDER.fullmatch(workspace) and not (_HASHED.fullmatch(workspace) or _DEVICE.fullmatch(workspace)):
         return workspace
     return f"{slug(workspace)[:40].strip('-')}-x{_digest(workspace, 16)}"
 
 
 def file_name(title: str, id: str) -> str:
-    """The file's name for a memory: words of its title, and enough of its id's hash that no two are alike.
+    """The file name of a memory: words of its title, and a part of the hash of its id that makes it unique.
 
-    It depends on nothing else, so that it is the same after a rebuild. It is in lower case and plain ASCII.
+    It depends on nothing else, so it is the same after a rebuild. It is lower-case ASCII.
     """
     return f"{slug(title)}-{_digest(id, 10)}.md"
 
 
 def slug(title: str) -> str:
-    """The words of a title in lower case ASCII with hyphens; "note" where there are none."""
+    """The words of a title in lower-case ASCII with hyphens. "note" if there are none."""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFC", title).casefold().translate(_SPELLED))
     words = _OTHERS.sub("-", plain.encode("ascii", "ignore").decode()).strip("-")
     if len(words) > MAX_SLUG:

@@ -1,7 +1,7 @@
-"""Which paths memory files have. One function, `place`, decides about each; it touches no disk.
+"""Which paths memory files may have. One function, `place`, decides, without access to the disk.
 
-A path is refused unless it is one of the layout's, spelled in the one way there is. Nothing is decoded, folded or
-repaired: what another system, a browser or an editor might take for another path is refused as well, on every system.
+A path is refused unless it is exactly a path of the layout. Nothing is decoded, folded or repaired. Paths that another
+system, a browser or an editor could read as a different path are also refused, on every system.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ...errors import BoundaryRefused
 from .names import fold, folder_name
 
 MAX_NAME = 200
-"""Bytes that a name may have: temporary names are longer, and 255 is the most that systems take."""
+"""The longest name in bytes. Temporary names are longer, and systems allow 255."""
 
 
 class Area(enum.StrEnum):
-    """What a file is for."""
+    """The purpose of a file."""
 
     ROOT_INDEX = "root index"  # MEMORY.md
-    PERSONA = "persona"  # SOUL.md, the persona
+    PERSONA = "persona"  # SOUL.md
     PROGRESS = "progress"  # PROGRESS.md
     AGENTS = "agents"  # AGENTS.md: read, never written
     INDEX = "index"  # workspace/<id>/MEMORY.md
     KNOWLEDGE = "knowledge"  # workspace/<id>/knowledge/<kind>/*.md
-    RUNTIME = "runtime"  # workspace/<id>/runtime/*: volatile, never knowledge
+    RUNTIME = "runtime"  # workspace/<id>/runtime/*: temporary state, never knowledge
     PREFERENCE = "preference"  # preference/*.md
     IDENTITY = "identity"  # identity/*.md
     DAILY = "daily"  # memory/YYYY-MM-DD.md
 
 
 KNOWLEDGE_FOLDERS = {"facts": "fact", "procedures": "procedure", "blockers": "blocker", "reference": "reference"}
-"""The folders of knowledge, and the kind of what lies in each."""
+"""The knowledge folders, and the kind of the memories in each."""
 _FILES = {"MEMORY.md": Area.ROOT_INDEX, "SOUL.md": Area.PERSONA, "PROGRESS.md": Area.PROGRESS, "AGENTS.md": Area.AGENTS}
 _PERSONAL_FOLDERS = {"preference": Area.PREFERENCE, "identity": Area.IDENTITY}
 
@@ -53,7 +53,7 @@ _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path that was let through. `kind` is what lies there, where the folder says it."""
+    """An accepted path. `kind` is the kind of memory in its folder, if the folder determines it."""
 
     path: str
     area: Area
@@ -61,25 +61,25 @@ class Place:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that lead to it, from the root."""
+        """The folders of the path, starting at the root."""
         return tuple(self.path.split("/")[:-1])
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The name of the file."""
         return self.path.rpartition("/")[2]
 
     @property
     def writable(self) -> bool:
-        """Whether we may write there at all."""
+        """Whether duramen may write the file."""
         return self.area is not Area.AGENTS
 
 
 def place(path: str, workspace: str) -> Place:
-    """What lies at this path in the folder of that workspace. Raises `BoundaryRefused` for whatever is not exactly a
-    path of the layout, relative to the root, with / between its names."""
+    """The place of a path in the layout of a workspace. Raises `BoundaryRefused` for anything else than a path of the
+    layout, relative to the root, with / between its names."""
     if not isinstance(path, str):
-        raise BoundaryRefused(repr(path), "a path is a text")
+        raise BoundaryRefused(repr(path)[:80], "a path must be text")
     found = _decided(path, workspace)
     if isinstance(found, str):
         raise BoundaryRefused(path, found)
@@ -88,18 +88,18 @@ def place(path: str, workspace: str) -> Place:
 
 @lru_cache(1 << 16)
 def _decided(path: str, workspace: str) -> Place | str:
-    """The place, or why there is none. It depends on nothing else, and a sync asks for each path again and again."""
+    """The place, or why the path is refused. Cached, because a sync asks for each path several times."""
     return _trouble(path) or _laid_out(path.split("/"), path, folder_name(workspace))
 
 
 def _trouble(path: str) -> str:
-    """What is wrong with the spelling, whatever the layout says."""
+    """What is wrong with the spelling of a path. Empty if nothing is."""
     if not path:
         return "it is empty"
     if path.startswith("/"):
         return "it is absolute"
     if "\\" in path:
-        return "it has a backslash"
+        return "it contains a backslash"
     if len(path) > 5 * MAX_NAME:
         return "it is too long"
     return next(filter(None, map(name_trouble, path.split("/"))), "")
@@ -107,11 +107,11 @@ def _trouble(path: str) -> str:
 
 @lru_cache(4096)
 def name_trouble(name: str) -> str:
-    """What is wrong with one name of a path; empty for a name that means the same on every system."""
+    """What is wrong with one name of a path. Empty for a name that means the same on every system."""
     if _PLAIN.fullmatch(name) and len(name) <= MAX_NAME:
         return "it is the name of a device" if _DEVICE.fullmatch(name) else ""
     if name in ("", ".", ".."):
-        return f"it has {name!r} for a name" if name else "it has an empty name"
+        return f"it contains the name {name!r}" if name else "it contains an empty name"
     if trouble := _character_trouble(name):
         return trouble
     if len(name.encode()) > MAX_NAME:
@@ -123,11 +123,11 @@ def name_trouble(name: str) -> str:
     if name[-1] in ". ":
         return "a name ends with a dot or a space"
     if _PERCENT.search(name):
-        return "it has a percent code"
+        return "it contains a percent code"
     if _SHORT_NAME.search(name):
         return "it may be the short form of another name"
     if ".." in name:
-        return "it has two dots in a row"
+        return "it contains two dots in a row"
     return "it is the name of a device" if _DEVICE.fullmatch(fold(name)) else ""
 
 
@@ -135,29 +135,29 @@ def _character_trouble(name: str) -> str:
     for character in name:
         code = f"U+{ord(character):04X}"
         if unicodedata.category(character) in _INVISIBLE:
-            return f"it has the character {code}, which cannot be seen"
+            return f"it contains the character {code}, which is invisible"
         if character in _FORBIDDEN:
-            return f"it has the character {character!r}"
+            return f"it contains the character {character!r}"
         if character in _SLASH_LIKE:
-            return f"it has the character {code}, which looks like a slash"
+            return f"it contains the character {code}, which looks like a slash"
         if character > "\x7f" and _MEANINGFUL & set(unicodedata.normalize("NFKC", character)):
-            return f"it has the character {code}, which may be taken for another"
+            return f"it contains the character {code}, which some systems read as another"
         if character != " " and unicodedata.category(character) == "Zs":
-            return f"it has the character {code}, which looks like a space"
+            return f"it contains the character {code}, which looks like a space"
     if unicodedata.normalize("NFC", name) != name:
-        return "its letters and their accents are not put together (NFC)"
+        return "its letters and accents are not composed (NFC)"
     if _MEANINGFUL & (set(unicodedata.normalize("NFKC", name)) - set(name)):
-        return "it has characters that may be taken for others"
+        return "it contains characters that some systems read as others"
     return ""
 
 
 def _laid_out(parts: list[str], path: str, own: str) -> Place | str:
-    """The place of a path that is spelled well, or why there is none."""
+    """The place of a correctly spelled path, or why it is refused."""
     match parts:
         case [name]:
             return Place(path, _FILES[name]) if name in _FILES else "there is no such file in the layout"
         case ["workspace", folder, *_] if folder != own:
-            return "it is another workspace's"
+            return "it belongs to another workspace"
         case ["workspace", _, "MEMORY.md"]:
             return Place(path, Area.INDEX)
         case ["workspace", _, "knowledge", folder, name] if folder in KNOWLEDGE_FOLDERS:
@@ -167,14 +167,14 @@ def _laid_out(parts: list[str], path: str, own: str) -> Place | str:
         case [folder, name] if folder in _PERSONAL_FOLDERS:
             return _file_trouble(name) or Place(path, _PERSONAL_FOLDERS[folder], folder)
         case ["memory", name]:
-            return Place(path, Area.DAILY) if is_day(name) else "a daily log is named YYYY-MM-DD.md"
+            return Place(path, Area.DAILY) if is_day(name) else "the name of a daily log must be YYYY-MM-DD.md"
     return "there is no such folder in the layout"
 
 
 def _file_trouble(name: str) -> str:
     if not name.endswith(".md"):
-        return "a memory's file ends with .md"
-    return "an index is not kept here" if fold(name) == "memory.md" else ""
+        return "the name of a memory file must end with .md"
+    return "MEMORY.md does not belong in this folder" if fold(name) == "memory.md" else ""
 
 
 def is_day(name: str) -> bool:

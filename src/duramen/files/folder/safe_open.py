@@ -10,14 +10,15 @@ from ...errors import BoundaryRefused, InvalidInput
 from .paths import Place
 
 MAX_BYTES = 8 * 1024 * 1024
-"""More than this is no memory file."""
+"""The size limit of a memory file."""
 TRIES = 20
-"""Times that a folder may vanish before we give up."""
-_LINK = "a symbolic link, or something else than a folder, is in the way"
+"""Attempts if another process removes the folder again and again."""
+_LINK = "it is a symbolic link, or not a folder"
 
 
 def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
-    """Open a folder inside an open one, never through a link. A missing one is created with `make`, else None."""
+    """Open a folder inside an open one, never through a link. If it is missing, create it with `make`, or return None.
+    Raises `BoundaryRefused` for a link or anything else that is not a folder."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(TRIES):
         try:
@@ -27,18 +28,19 @@ def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
                 return None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
-                raise BoundaryRefused(path, f"{name}: {_LINK}", hint="put a real folder there") from None
+                raise BoundaryRefused(path, f"{name}: {_LINK}", hint="replace it by a real folder") from None
             raise
         try:
             os.mkdir(name, 0o700, dir_fd=above)
             os.fsync(above)
         except FileExistsError:
             continue
-    raise BoundaryRefused(path, f"{name}: it comes and goes", hint="see who removes it")
+    raise BoundaryRefused(path, f"{name}: it is removed again and again", hint="find the program that removes it")
 
 
 def look_at(folder_fd: int, where: Place) -> os.stat_result | None:
-    """What is at the place; None if nothing is. Raises for links and for what is not a file."""
+    """The `stat` result of the file at the place. None if there is no file. Raises `BoundaryRefused` for a link or
+    anything else that is not a regular file."""
     try:
         found = os.stat(where.name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -48,17 +50,19 @@ def look_at(folder_fd: int, where: Place) -> os.stat_result | None:
 
 def _expect_own(found: os.stat_result, where: Place) -> os.stat_result:
     if stat.S_ISLNK(found.st_mode):
-        raise BoundaryRefused(where.path, "it is a symbolic link", hint="put a real file there")
+        raise BoundaryRefused(where.path, "it is a symbolic link", hint="replace it by a real file")
     if not stat.S_ISREG(found.st_mode):
         raise BoundaryRefused(where.path, "it is not a file", hint="move it away")
     if found.st_nlink > 1:
-        raise BoundaryRefused(where.path, "it is a hard link: the same file has another name", hint="put a copy there")
+        raise BoundaryRefused(
+            where.path, "it is a hard link: the same file has another name", hint="replace it by a copy"
+        )
     return found
 
 
 def content_of(folder_fd: int, where: Place) -> bytes | None:
-    """The bytes of the file at the place; None if nothing is there. Raises for links and for what is not a file, also
-    if it becomes one between the look at it and the opening."""
+    """The bytes of the file at the place. None if there is no file. Raises `BoundaryRefused` for a link or anything
+    else that is not a regular file, even if the file was replaced just before it is opened."""
     if look_at(folder_fd, where) is None:
         return None
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -68,24 +72,27 @@ def content_of(folder_fd: int, where: Place) -> bytes | None:
         return None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
-            raise BoundaryRefused(where.path, "it became a link, or no file", hint="put a real file there") from None
+            raise BoundaryRefused(where.path, "it is a link, or not a file", hint="replace it by a real file") from None
         raise
     with open(handle, "rb") as file:
         _expect_own(os.fstat(handle), where)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise BoundaryRefused(where.path, f"it has more than {MAX_BYTES:,} bytes", hint="keep long texts elsewhere")
+        raise BoundaryRefused(where.path, f"it has more than {MAX_BYTES:,} bytes", hint="store long texts elsewhere")
     return data
 
 
 def encoded(path: str, text: str) -> bytes:
-    """The text's bytes. Raises `InvalidInput` for what no file may hold."""
+    """The text as UTF-8. Raises `InvalidInput` for lone surrogates and for text above `MAX_BYTES`."""
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{path}: half a surrogate pair cannot be written", hint="replace it") from error
+        raise InvalidInput(
+            f"{path}: the text has a lone surrogate, which UTF-8 cannot encode", hint="replace that character"
+        ) from error
     if len(data) > MAX_BYTES:
         raise InvalidInput(
-            f"{path}: a memory file has {MAX_BYTES:,} bytes at most", hint="keep long texts elsewhere and say where"
+            f"{path}: a memory file may have at most {MAX_BYTES:,} bytes",
+            hint="store long texts elsewhere and refer to them",
         )
     return data

@@ -1,6 +1,6 @@
-"""Temporary files: each becomes the real file by a rename; a sweep removes what killed writers left.
+"""Temporary files, which are renamed to their real names, and a sweep that removes those of killed writers.
 
-A temporary file is locked while its writer lives. The system releases the lock when the writer dies, and the next sweep
+A temporary file is locked while its writer runs. The system releases the lock when the writer ends, and the next sweep
 removes the file.
 """
 
@@ -25,13 +25,13 @@ _SYNCERS = 8
 
 
 def is_temp_file(name: str) -> bool:
-    """Whether a file of this name is one of our temporary files."""
+    """Whether this is the name of a temporary file of duramen."""
     return _TEMP_NAME.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
 class TempFile:
-    """A file that is being written next to the one that it will replace."""
+    """A file that is written in the same folder as the file that it will replace."""
 
     folder_fd: int
     target: str
@@ -40,26 +40,27 @@ class TempFile:
     published: bool = False
 
     def write(self, data: bytes) -> None:
-        """All of it."""
+        """Write all of the data."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self.handle, rest) :]
         reach("files.temp_written")
 
     def sync(self) -> None:
-        """Make the content durable. Before the rename: else a power cut could leave the new name without content."""
+        """Make the content durable. Call it before `publish`: otherwise a power loss could leave an empty file."""
         os.fsync(self.handle)
 
     def publish(self) -> None:
-        """Give it the real name. A link that lies there is replaced, not followed. Durable once the folder is."""
+        """Rename the file to its real name. An existing link is replaced, not followed. Durable after a sync of the
+        folder."""
         os.rename(self.name, self.target, src_dir_fd=self.folder_fd, dst_dir_fd=self.folder_fd)
         self.published = True
         reach("files.published")
 
 
 def sync_all(temp_files: Sequence[TempFile]) -> None:
-    """Make the content of all of them durable. Some at a time: file systems share one write of their journal among
-    those who wait for it."""
+    """Make the content of all files durable. Several are synced at the same time, because the file system combines
+    concurrent syncs into one write of its journal."""
     if len(temp_files) <= _SYNCERS:
         for temp in temp_files:
             temp.sync()
@@ -72,7 +73,7 @@ def sync_all(temp_files: Sequence[TempFile]) -> None:
 
 @contextmanager
 def temp_file_for(folder_fd: int, target: str, mode: int) -> Iterator[TempFile]:
-    """A new temporary file for a file of this folder. Removed at the end unless it was published."""
+    """A new temporary file for a file of this folder. It is removed at the end unless it was published."""
     temp = _open_temp_file(folder_fd, target)
     try:
         os.fchmod(temp.handle, mode & 0o777)
@@ -95,7 +96,7 @@ def _open_temp_file(folder_fd: int, target: str) -> TempFile:
         try:
             if lock_descriptor(handle, blocking=False) and os.fstat(handle).st_nlink:
                 return TempFile(folder_fd, target, name, handle)
-        except OSError:  # a file system without locks: nothing is swept there
+        except OSError:  # on a file system without locks the sweep removes nothing
             return TempFile(folder_fd, target, name, handle)
         os.close(handle)  # a sweep was faster than the lock and has removed it
 
@@ -116,7 +117,7 @@ def _sweep_one(root: int, way: tuple[str, ...]) -> int:
             above, handle = handle, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
             os.close(above)
         return sum(_remove_if_dead(handle, name) for name in os.listdir(handle) if is_temp_file(name))
-    except OSError:  # not there, or a link: nothing of ours is in it
+    except OSError:  # the folder is missing or a link, so it contains no temporary files of duramen
         return 0
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""What is in the folder: one look at each folder of the layout, and one at each file."""
+"""Lists the files of the layout. Each folder is listed once, and each file is examined once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .names import fold, folder_name
 from .paths import KNOWLEDGE_FOLDERS, Area, place
 
 MEMORY_AREAS = (Area.KNOWLEDGE, Area.PREFERENCE, Area.IDENTITY)
-"""Where memories lie."""
+"""The areas that contain memories."""
 
 
 class Signature(NamedTuple):
-    """What tells one state of a file from another without reading it.
+    """Detects a changed file without reading it.
 
-    Clocks tick: of two edits within a few milliseconds that keep the length, the second may leave the same signature
-    on some systems, unless the editor replaces the file as most do.
+    On some systems file times have a resolution of a few milliseconds. A second edit within that time that keeps the
+    length may not change the signature, unless the editor replaces the file, as most do.
     """
 
     size: int
@@ -30,7 +30,7 @@ class Signature(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Something that is left alone, and why."""
+    """A path that is not read or written, and why."""
 
     path: str
     reason: str
@@ -38,19 +38,19 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The files that are there, and what is there but is refused."""
+    """The files of the layout with their signatures, and the refused files."""
 
     files: Mapping[str, Signature]
     refused: tuple[Refusal, ...]
 
 
 def signature_of(found: os.stat_result) -> Signature:
-    """The signature of a file that was looked at."""
+    """The signature of a file from its `stat` result."""
     return Signature(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
 def walk(root: int, workspace: str) -> Walked:
-    """Look through the folders of the layout under an open root."""
+    """List the folders of the layout under an open root."""
     own = f"workspace/{folder_name(workspace)}"
     folders = ["", "preference", "identity", "memory", own, f"{own}/runtime"]
     folders += [f"{own}/knowledge/{name}" for name in KNOWLEDGE_FOLDERS]
@@ -80,7 +80,7 @@ def _entries(root: int, folder: str, refused: dict[str, str]) -> Iterator[tuple[
             except FileNotFoundError:
                 return
             except OSError:
-                refused[way] = "a symbolic link, or something else than a folder, is in the way"
+                refused[way] = "it is a symbolic link, or not a folder"
                 return
             os.close(handle)
             handle = below
@@ -93,7 +93,7 @@ def _entries(root: int, folder: str, refused: dict[str, str]) -> Iterator[tuple[
 
 
 def _trouble(path: str, entry: os.DirEntry[str], workspace: str, taken: dict[str, str]) -> str | None:
-    """Why this is refused; nothing if it is not; None for what the layout does not know."""
+    """Why an entry is refused. Empty if it is accepted, None if it is outside the layout."""
     try:
         if entry.is_dir(follow_symlinks=False):
             return None
@@ -103,7 +103,7 @@ def _trouble(path: str, entry: os.DirEntry[str], workspace: str, taken: dict[str
             known = "/" in path and path.endswith(".md") and not entry.name.startswith(".")
             return error.reason if known else None
         found = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:  # gone since
+    except FileNotFoundError:  # removed in the meantime
         return None
     if stat.S_ISLNK(found.st_mode):
         return "it is a symbolic link"
@@ -112,4 +112,4 @@ def _trouble(path: str, entry: os.DirEntry[str], workspace: str, taken: dict[str
     if found.st_nlink > 1:
         return "it is a hard link: the same file has another name"
     other = taken.setdefault(fold(entry.name), entry.name)
-    return "" if other == entry.name else f"{other!r} is there, and some systems do not tell the two apart"
+    return "" if other == entry.name else f"some systems treat it and {other!r} as the same name"

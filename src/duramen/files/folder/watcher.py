@@ -1,6 +1,6 @@
-"""Whether files of a folder changed: saves a watch from walking the whole folder every second.
+"""Reports whether files of a folder changed, so that a watch need not list the whole folder every second.
 
-Only `files.watch()` uses it. A sync never relies on it: each sync walks the folder and compares every file.
+Only `files.watch()` uses it. A sync does not rely on it: each sync lists the folder and compares every file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 _AT_LEAST_EVERY = 60.0
-"""Seconds after which a change is assumed, whatever the system reported."""
+"""Seconds after which a change is assumed, even if the system reported none."""
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs", "overlay"}
-"""File systems on which Linux reports every change. On a network share it does not: other machines write there too."""
+"""File systems on which Linux reports every change. On a network share, changes by other machines are not reported."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -31,7 +31,7 @@ class Watcher:
         if _is_local(self._root):
             import watchfiles
 
-            # A step and a timeout of 1 ms: each next() returns at once with what has been collected so far.
+            # With a step and a timeout of 1 ms, each next() returns at once with the changes collected so far.
             self._changes = watchfiles.watch(
                 self._root,
                 watch_filter=self._is_relevant,
@@ -50,13 +50,13 @@ class Watcher:
             self._changes = None
 
     def changed(self) -> bool:
-        """Whether anything may have changed since the last call. True where the system cannot tell."""
+        """Whether anything may have changed since the last call. True if the system cannot report changes."""
         now = time.monotonic()
         if self._changes is None:
             return True
         try:
             reported = bool(next(self._changes, True))
-        except (OSError, RuntimeError):  # the system has no watches left, or the folder is gone
+        except (OSError, RuntimeError):  # the system has no watches left, or the folder was removed
             self._changes = None
             return True
         if reported or now - self._reported > _AT_LEAST_EVERY:
@@ -65,12 +65,12 @@ class Watcher:
         return False
 
     def _is_relevant(self, change: object, path: str) -> bool:
-        """Names that begin with a dot are ours or git's: the manifest, the lock, temporary files."""
+        """Ignore names that begin with a dot: the manifest, the lock, temporary files, and files of git."""
         return not any(name.startswith(".") for name in Path(path).relative_to(self._root).parts)
 
 
 def _is_local(root: str) -> bool:
-    """Whether the folder is on a file system of this machine. False where that is unknown."""
+    """Whether the folder is on a local file system. False if that is unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:

@@ -1,22 +1,22 @@
-"""The text of memory files. Start with memory_file.py, our own format.
+"""The text of memory files, and the file formats of other programs.
 
-memory_file    one memory as one markdown file
-index_file     the lines of MEMORY.md
-frontmatter    the YAML fields at the top of a file
-list_items     numbered and bulleted lists
+memory_file.py    one memory as one markdown file, the format of duramen: start here
+index_file.py     the lines of MEMORY.md
+frontmatter.py    the YAML fields at the top of a file
+list_items.py     numbered and bulleted lists
 
 Formats of other programs are read into `Note` and written from it:
 
-note           `Note` and the `Format` protocol
-note_folder    from a folder to texts, and back
-markdown_page  front matter and text, shared by the next two
-claude_code    Claude Code's memory folders: an index with links, files with name, description and type
-basic_memory   Basic Memory's notes with observations and relations
-openclaw       OpenClaw's MEMORY.md and daily logs
-json_lines     one JSON object per line
+note.py           `Note` and the `Format` protocol
+note_folder.py    reads a folder into notes, and writes notes to a folder
+markdown_page.py  front matter and text, shared by the next two
+claude_code.py    Claude Code's memory folders: an index with links, files with name, description and type
+basic_memory.py   Basic Memory's notes with observations and relations
+openclaw.py       OpenClaw's MEMORY.md and daily logs
+json_lines.py     one JSON object per line
 
-A format is pure: from texts under their paths to notes, and back. What was read and not changed is written again byte by
-byte; JSON value by value.
+A format converts texts to notes and back, without I/O. Unchanged notes are written back byte for byte; JSON lines keep
+their values, but not their spelling.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMATS = ("claude", "openclaw", "basic-memory", "jsonl")
 
 
 def format_named(name: str) -> Format:
-    """The format of this name. Raises `InvalidInput` if there is none."""
+    """The format with this name. Raises `InvalidInput` if there is none."""
     from ...errors import InvalidInput
     from .basic_memory import BasicMemory
     from .claude_code import Claude
@@ -44,5 +44,5 @@ def format_named(name: str) -> Format:
         "jsonl": JsonLines(),
     }
     if name not in found:
-        raise InvalidInput(f"there is no format {name!r}", hint=f"one of: {', '.join(FORMATS)}")
+        raise InvalidInput(f"there is no format {name!r}", hint=f"valid formats: {', '.join(FORMATS)}")
     return found[name]

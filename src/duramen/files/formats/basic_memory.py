@@ -1,9 +1,9 @@
-"""Basic Memory's notes: a file each, with title, type, permalink and tags, observations and relations in its text.
+"""Basic Memory's notes: one file each, with title, type, permalink and tags. Its text has observations and relations.
 
     - [category] what was observed #tag (context)
     - relates_to [[Another note]] (context)
 
-The text is kept as it is; `observations` and `relations` say what is in it.
+The text is not changed. `observations` and `relations` parse it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One thing that a note says. `text` is without its tags and context."""
+    """One observation of a note. `text` is without its tags and context."""
 
     category: str | None
     text: str
@@ -48,7 +48,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class NoteRelation:
-    """One tie of a note to another, which need not be there."""
+    """A relation of a note to another, which may not exist."""
 
     type: str
     target: str
@@ -125,17 +125,17 @@ def _fields(note: Note) -> dict[str, Any]:
     return fields | rest
 
 
-# -- what is in a text
+# -- observations and relations in a text
 
 
 def observations(text: str) -> tuple[Observation, ...]:
-    """The observations in a text: list items with a category, or with tags. Tasks, links and code are none."""
+    """The observations in a text: list items with a category or tags. Tasks, links and code do not count."""
     found = (_observation(item) for item in _items(text))
     return tuple(each for each in found if each is not None)
 
 
 def relations(text: str) -> tuple[NoteRelation, ...]:
-    """The relations in a text: list items of a type and a link, and every other link as ``links_to``."""
+    """The relations in a text: list items with a type and a link, and every other link as ``links_to``."""
     found: list[NoteRelation] = []
     for line in _lines(text):
         item = _ITEM.fullmatch(line)
@@ -166,7 +166,7 @@ def _items(text: str) -> Iterable[str]:
 
 
 def _lines(text: str) -> Iterable[str]:
-    """The lines that are no code."""
+    """The lines outside code fences."""
     fence = ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)

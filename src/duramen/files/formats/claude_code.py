@@ -1,7 +1,7 @@
 """Claude Code's memory folders: MEMORY.md with a link to each file, and files with name, description and type.
 
-Newer versions keep the type in a mapping called metadata; both are read. Lines of the index that are not
-links are text of the user: the index is a note as well.
+Newer versions store the type in a mapping called metadata. Both forms are read. Lines of the index that are not links
+are the user's text, so the index is a note as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .note import Imported, Note, Role, path_for, trimmed, worth_writing
 
 INDEX = "MEMORY.md"
 KINDS = {"user": "identity", "feedback": "preference", "project": "fact", "reference": "reference"}
-"""Claude Code's types, and the kinds that they are nearest to."""
+"""Claude Code's types, and the closest kind of memory for each."""
 _TYPES = {kind: type for type, kind in KINDS.items()} | {"procedure": "project", "blocker": "project"}
 _KNOWN = frozenset({"name", "description", "type"})
 _BEFORE = "\n"
@@ -42,7 +42,7 @@ class Claude:
         return Imported(tuple(notes), tuple(problems))
 
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
-        """See `Format`. An index among the notes is written as it was, with one more line for each new file."""
+        """See `Format`. An index among the notes is written unchanged, with one more line for each new file."""
         files: dict[str, str] = {INDEX: ""}
         index, lines = None, []
         for note in worth_writing(notes, self.name):
@@ -66,7 +66,7 @@ def _index(text: str) -> Note:
 
 
 def _listed(index: Note | None, lines: list[IndexLine]) -> str:
-    """The index with the lines that it lacks."""
+    """The text of the index, with the missing lines added."""
     text = ""
     if index is not None:
         text = f"{index.metadata.get('before', '')}{index.text}{index.metadata.get('after', '')}"

@@ -1,8 +1,8 @@
-"""The fields at the top of a file, between two lines of ---, as YAML.
+"""The YAML fields at the top of a file, between two lines of ---.
 
-Read strictly: no anchors, no tags, no key twice, no more than one document. A scalar keeps the text that it was written
-with, so that ``no``, ``1e3`` and ``2024-01-01`` stay what the author wrote; `Scalar.value` is what YAML takes it for.
-Written so that every reader of YAML, old or new, reads the same.
+The reader is strict: no anchors, no tags, no duplicate keys, one document. A scalar keeps its source text, so that
+``no``, ``1e3`` and ``2024-01-01`` stay as the author wrote them. `Scalar.value` is the value that YAML gives it.
+Values are written so that YAML 1.1 and 1.2 parsers read the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WRITTEN |= {".nan": math.nan, ".inf": math.inf, "+.inf": math.inf, "-.inf": -ma
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value as it was written, and where."""
+    """One value: its source text, whether it is unquoted, and its line."""
 
     text: str
     plain: bool
@@ -37,7 +37,7 @@ class Scalar:
 
     @property
     def value(self) -> Any:
-        """What YAML takes it for: a text, a number, yes or no, or nothing. Dates stay texts."""
+        """The value in YAML: text, a number, a boolean or None. Dates stay text."""
         if not self.plain:
             return self.text
         low = self.text.lower()
@@ -50,14 +50,14 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A list, or a mapping's values under their keys."""
+    """A list or a mapping."""
 
     items: tuple[Node, ...] | Mapping[str, Node]
     line: int
 
     @property
     def value(self) -> Any:
-        """Plain data."""
+        """The list or mapping as plain data."""
         if isinstance(self.items, tuple):
             return [item.value for item in self.items]
         return {key: item.value for key, item in self.items.items()}
@@ -67,7 +67,8 @@ Node = Scalar | Many
 
 
 def split(text: str, path: str) -> tuple[dict[str, Node], str, int]:
-    """The fields of a file, the text after them, and the number of that text's first line. No fields: all is text."""
+    """The fields of a file, the text after them, and the line number at which that text begins. Without front matter
+    the whole file is text. Raises `FileMalformed`."""
     lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
         return {}, text, 1
@@ -76,23 +77,23 @@ def split(text: str, path: str) -> tuple[dict[str, Node], str, int]:
         raise FileMalformed(path, 1, "the front matter is not closed", hint="end it with a line of ---")
     block = "\n".join(lines[1:end])
     if len(block) > MAX_LETTERS:
-        raise FileMalformed(path, 1, f"the front matter has more than {MAX_LETTERS:,} letters", hint="make it shorter")
+        raise FileMalformed(path, 1, f"the front matter has more than {MAX_LETTERS:,} characters", hint="shorten it")
     return _read(block, path), "\n".join(lines[end + 1 :]), end + 2
 
 
 def _read(block: str, path: str) -> dict[str, Node]:
-    import yaml  # only who reads files pays for it
+    import yaml  # imported here, because the import is slow and most programs do not need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         node = _Reading(yaml, yaml.parse(block, Loader=loader), path).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = error.problem or error.context or "this is not YAML"
+        problem = error.problem or error.context or "not YAML"
         raise FileMalformed(path, (mark.line if mark else 0) + 2, problem, hint=_QUOTE) from error
-    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML does not have
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML does not allow
         line = block.count("\n", 0, getattr(error, "position", 0) or 0) + 2
-        raise FileMalformed(path, line, "YAML does not have this character", hint=_QUOTE) from error
+        raise FileMalformed(path, line, "YAML does not allow this character", hint=_QUOTE) from error
     if node is None:
         return {}
     if isinstance(node, Many) and isinstance(node.items, Mapping):
@@ -104,7 +105,7 @@ _QUOTE = "write `name: value` in each line, with quotes around a value that has 
 
 
 class _Reading:
-    """The tree of a document from the parser's events."""
+    """Builds the tree of a document from the events of the parser."""
 
     def __init__(self, yaml: Any, events: Iterator[Any], path: str) -> None:
         self._yaml, self._events, self._path = yaml, events, path
@@ -115,17 +116,17 @@ class _Reading:
             if isinstance(event, self._yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._refused(event, "a second document begins here")
+                    raise self._refused(event, "a second YAML document is not allowed")
                 node = self._node(next(self._events), 0)
         return node
 
     def _node(self, event: Any, depth: int) -> Node:
         if isinstance(event, self._yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise self._refused(event, "anchors and aliases are not read here")
+            raise self._refused(event, "YAML anchors and aliases are not allowed")
         if event.tag is not None:
-            raise self._refused(event, "tags are not read here")
+            raise self._refused(event, "YAML tags are not allowed")
         if depth > _MAX_DEPTH:
-            raise self._refused(event, f"this is nested more than {_MAX_DEPTH} deep")
+            raise self._refused(event, f"nested more than {_MAX_DEPTH} levels deep")
         line = event.start_mark.line + 2
         if isinstance(event, self._yaml.ScalarEvent):
             return Scalar(event.value, bool(event.implicit[0]), line)
@@ -138,9 +139,9 @@ class _Reading:
         for event in self._until("MappingEndEvent"):
             key = self._node(event, depth + 1)
             if not isinstance(key, Scalar):
-                raise self._refused(event, "a field's name is a text")
+                raise self._refused(event, "the name of a field must be text")
             if key.text in items:
-                raise self._refused(event, f"{key.text!r} is there twice")
+                raise self._refused(event, f"the field {key.text[:80]!r} occurs twice")
             items[key.text] = self._node(next(self._events), depth + 1)
         return items
 
@@ -156,8 +157,8 @@ class _Reading:
 
 
 def joined(fields: Mapping[str, Any], text: str, *, fenced: bool = False) -> str:
-    """The file with these fields on top of the text; none, no fences, unless they are wanted. A `Verbatim` value stands
-    as it is."""
+    """The text with the fields as front matter before it. Without fields there is no front matter, unless `fenced`. A
+    `Verbatim` value is written unchanged."""
     if not fields and not fenced:
         return text
     lines = [f"{written(name, 1)}: {written(value)}" for name, value in fields.items()]
@@ -165,13 +166,13 @@ def joined(fields: Mapping[str, Any], text: str, *, fenced: bool = False) -> str
 
 
 class Verbatim(str):
-    """Text that is YAML already, such as a time."""
+    """Text that is already YAML, such as a time."""
 
     __slots__ = ()
 
 
 def written(value: Any, depth: int = 0) -> str:
-    """A value in one line of YAML."""
+    """A value as one line of YAML. Raises `InvalidInput` for other types than plain data."""
     match value:
         case Verbatim():
             return str(value)

@@ -1,9 +1,9 @@
-r"""Indexes: lists of what there is, one line for each file.
+r"""Index files such as MEMORY.md: one line for each memory file.
 
     - [Book the ferry](knowledge/procedures/book-the-ferry-1c2d3e4f5a.md) [procedure] [verify: check before use] - Early
 
-`parse` gives back what was rendered, exactly: in titles, kinds and tags a backslash comes before brackets and before
-itself, and what would break the line stands there as a number, such as ``&#10;``. Addresses are percent-encoded.
+`parse` returns exactly what was rendered. In titles, kinds and tags, brackets and backslashes have a backslash before
+them. Characters that would break the line are written as numbers, such as ``&#10;``. Paths are percent-encoded.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 from ..folder.names import fold
 
 KINDS = ("preference", "identity", "fact", "procedure", "blocker", "reference")
-"""The order of the kinds in an index; others come after them."""
+"""The order of the kinds in an index. Other kinds come after them."""
 MAX_SUMMARY = 160
-"""Letters of a summary that `brief` leaves."""
+"""The default length of `brief`, in characters."""
 _INNER = r"(?:\\.|[^\\\[\]])*"
 _LINE = re.compile(
     rf"[-*+] +\[({_INNER})\]\(<?([^()<>\s]*)>?\)((?: +\[{_INNER}\])*)(?:(?: +[-\u2013\u2014]|:)(?: +(.*))?)?"
@@ -33,7 +33,7 @@ _POLICY = re.compile(r"verify: ?")
 
 @dataclass(frozen=True, slots=True)
 class IndexLine:
-    """One line of an index. `path` is relative to the folder that the index lies in."""
+    """One line of an index. `path` is relative to the folder of the index."""
 
     title: str
     path: str
@@ -49,7 +49,7 @@ class IndexLine:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What an index says. `others` are all other lines, with their numbers."""
+    """The content of an index. `others` are the lines that are not index lines, with their numbers."""
 
     heading: str | None
     lines: tuple[IndexLine, ...]
@@ -57,12 +57,12 @@ class Index:
 
 
 def linked(path: str, index: str) -> str:
-    """The address of a file, as it stands in an index; both are paths from the root."""
+    """The path of a file relative to an index. Both are given relative to the root."""
     return posixpath.relpath(path, posixpath.dirname(index) or ".")
 
 
 def brief(text: str, limit: int = MAX_SUMMARY) -> str:
-    """The text in one line, and not too long for an index."""
+    """The text in one line, shortened to `limit` characters."""
     line = " ".join(text.split())
     if len(line) <= limit:
         return line
@@ -77,7 +77,7 @@ def order(index_line: IndexLine) -> tuple[int, str, str, str]:
 
 
 def render(heading: str, lines: Iterable[IndexLine]) -> str:
-    """The text of an index. The same lines give the same text, whatever order they come in."""
+    """The text of an index. It does not depend on the order of the lines."""
     texts = [render_line(index_line) for index_line in sorted(lines, key=order)]
     return "\n".join([f"# {_encoded(heading)}", "", *texts, ""] if texts else [f"# {_encoded(heading)}", ""])
 
@@ -97,7 +97,7 @@ def render_line(index_line: IndexLine) -> str:
 
 
 def _encoded(text: str) -> str:
-    """Everything in one line, without blanks at its ends."""
+    """The text on one line, with special characters and spaces at its ends encoded."""
     text = re.sub(r"&(?=(?:amp|#[0-9]{1,7});)", "&amp;", text)
     inner = "".join(letter if letter.isprintable() else f"&#{ord(letter)};" for letter in text)
     if inner.startswith(" "):
@@ -123,8 +123,8 @@ def _unescaped(text: str) -> str:
 
 
 def parse(text: str) -> Index:
-    """The index that this text holds, written by us or by a person. Never fails: lines that are not index lines are
-    returned in `others` with their numbers."""
+    """Parse an index, written by duramen or by a person. Never fails: lines that are not index lines are returned in
+    `others` with their numbers."""
     heading: str | None = None
     lines: list[IndexLine] = []
     others: list[tuple[int, str]] = []
@@ -143,7 +143,7 @@ def parse(text: str) -> Index:
 
 
 def parse_line(text: str) -> IndexLine | None:
-    """The index line that a text is; None if it is something else."""
+    """Parse one line. Returns None if it is not an index line."""
     found = _LINE.fullmatch(text)
     if found is None:
         return None
@@ -157,7 +157,7 @@ def parse_line(text: str) -> IndexLine | None:
 
 
 def _split(group: str) -> list[str]:
-    """The parts between the commas that have no backslash before them."""
+    """Split a group at the commas that have no backslash before them."""
     parts, at = [], 0
     while found := _PART.match(group, at):
         parts.append(found[1])

@@ -1,4 +1,4 @@
-"""Plain JSON Lines: an object in each line, with its text under "text" (or "content", or "memory")."""
+"""JSON Lines: one object per line, with its text under "text" (or "content", or "memory")."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FILE = "memory.jsonl"
 _TEXTS = ("text", "content", "memory")
 _STRINGS = ("title", "summary", "kind", "key")
 _TIMES = ("created", "updated")
-_HINT = 'an object in each line, such as {"text": "The ferry leaves at 8."}'
+_HINT = 'write one object per line, such as {"text": "The ferry leaves at 8."}'
 
 
 class JsonLines:
-    """One object in each line."""
+    """The JSON Lines format."""
 
     name = "jsonl"
 
     def read(self, files: Mapping[str, str]) -> Imported:
-        """See `Format`. A line that is bad is a problem; the other lines are read."""
+        """See `Format`. A malformed line becomes a problem; the other lines are read."""
         notes: list[Note] = []
         problems: list[FileMalformed] = []
         for path in sorted(path for path in files if path.endswith((".jsonl", ".ndjson"))):
@@ -37,7 +37,7 @@ class JsonLines:
         return Imported(tuple(notes), tuple(problems))
 
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
-        """See `Format`. All of them go to one file, each line with the fields that it had."""
+        """See `Format`. All notes are written to one file, each with the fields that it had."""
         lines = "".join(f"{_line(note)}\n" for note in worth_writing(notes, self.name))
         return {FILE: lines} if lines else {}
 
@@ -52,10 +52,10 @@ def _note(line: str, path: str, number: int) -> Note:
         text = _string(fields, each, path, number)
         said[each] = moment(text) if text else None
         if text and said[each] is None:
-            raise FileMalformed(path, number, f'"{each}" is no time', hint="such as 2026-03-02T08:15:00Z")
+            raise FileMalformed(path, number, f'"{each}" must be a time', hint="write it like 2026-03-02T08:15:00Z")
     tags = fields.get("tags") or []
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise FileMalformed(path, number, '"tags" is no list of texts', hint='such as "tags": ["ferry"]')
+        raise FileMalformed(path, number, '"tags" must be a list of texts', hint='write it like "tags": ["ferry"]')
     known = {name, "tags", *_STRINGS, *_TIMES}
     rest = {each: value for each, value in fields.items() if each not in known}
     times = {each: fields[each] for each in _TIMES if fields.get(each)}
@@ -68,27 +68,27 @@ def _object(line: str, path: str, number: int) -> dict[str, Any]:
         fields = json.loads(line, parse_constant=_refused, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise FileMalformed(path, number, f"this is not JSON: {reason}", hint=_HINT) from error
+        raise FileMalformed(path, number, f"not JSON: {reason}", hint=_HINT) from error
     if not isinstance(fields, dict):
-        raise FileMalformed(path, number, "this is no object", hint=_HINT)
+        raise FileMalformed(path, number, "not a JSON object", hint=_HINT)
     return fields
 
 
 def _refused(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return fields
 
 
 def _string(fields: Mapping[str, Any], name: str, path: str, number: int) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise FileMalformed(path, number, f'"{name}" is no text', hint=_HINT)
+        raise FileMalformed(path, number, f'"{name}" must be text', hint=_HINT)
     return value
 
 
@@ -103,7 +103,7 @@ def _line(note: Note) -> str:
 
 
 def _time(name: str, note: Note, metadata: Mapping[str, Any]) -> str | None:
-    """As it was written, if it still is that time."""
+    """The time as the file spelled it, if it has not changed. Otherwise in ISO 8601."""
     time: dt.datetime | None = getattr(note, name)
     written = metadata.get("times", {}).get(name)
     if isinstance(written, str) and moment(written) == time:
@@ -115,6 +115,6 @@ def _encoded(fields: Mapping[str, Any]) -> str:
     line = json.dumps(fields, ensure_ascii=False)
     try:
         line.encode("utf-8")
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return json.dumps(fields)
     return line

@@ -1,7 +1,7 @@
-"""Lists in a file: steps with numbers, evidence with hyphens. Lines after the first are indented under it.
+"""Lists in a file: numbered steps, and evidence with hyphens. Further lines of an item are indented.
 
-`read` gives back what `listed` wrote, exactly. It also reads what people write: other marks, a line that is not
-indented, paragraphs without a mark.
+`read` returns exactly the items that `listed` wrote. It also accepts lists that people write: other marks, lines that
+are not indented, paragraphs without a mark.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MARK = re.compile(r"([0-9]{1,9}[.)]|[-*+])(?:[ \t]|$)", re.ASCII)
 
 
 def listed(items: Iterable[str], *, numbered: bool) -> str:
-    """The items as markdown."""
+    """The items as a markdown list."""
     return "\n".join(_item(f"{number}." if numbered else "-", item) for number, item in enumerate(items, 1))
 
 
@@ -27,13 +27,13 @@ def _item(mark: str, text: str) -> str:
 
 
 def _is_trimmed(line: str, *, first: bool, last: bool) -> bool:
-    """Whether the reader would lose something of this line without a backslash before it."""
+    """Whether `read` would lose a part of this line without a backslash before it."""
     bare = line.lstrip("\\")
     return not bare.strip() or (first and bare[0].isspace()) if first or last else False
 
 
 def read(lines: Iterable[str]) -> tuple[str, ...]:
-    """The items that these lines hold."""
+    """The list items in these lines."""
     found: list[list[str]] = []
     width, paused = 0, True
     for line in lines:

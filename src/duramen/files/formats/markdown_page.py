@@ -1,7 +1,7 @@
-"""Files with front matter and a text: what Claude Code and Basic Memory share.
+"""Files with front matter and a text, for Claude Code and Basic Memory.
 
-The raw front matter is kept with a note. If the note still says the same when it is written, so is the front matter,
-with its remarks and its spelling; else the fields are written again.
+A note keeps its raw front matter. If the fields of the note have not changed, that front matter is written unchanged,
+with its comments and spelling. Otherwise the fields are written again.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .note import Note, trimmed
 
 _FIELD = re.compile(r"([A-Za-z_][\w-]*):(?:[ \t]+(.*))?", re.ASCII)
 SAYS = ("title", "summary", "kind", "tags", "key", "created", "updated")
-"""What of a note stands in the front matter."""
+"""The attributes of a note that the front matter contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file: its fields, their source, and the text after them. `front` is None where there are no fences."""
+    """A file: its fields, their source text, and the text after them. `front` is None if there is no front matter."""
 
     fields: Mapping[str, Node]
     front: str | None
@@ -31,8 +31,8 @@ class Page:
 
 
 def opened(text: str, path: str) -> Page:
-    """The page that a file is. Raises `FileMalformed`. Where the fields are not YAML but each line is `name: value`, as
-    models write it, the lines are taken as they are."""
+    """Parse a file. If the fields are not valid YAML but every line is `name: value`, as models write it, the values
+    are read as plain text. Raises `FileMalformed` otherwise."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text[len(mark) :]
     try:
@@ -61,7 +61,7 @@ def _plainly(text: str) -> tuple[dict[str, Node], str, int]:
 
 
 def text_of(fields: Mapping[str, Node], name: str) -> str | None:
-    """A field's text; None if there is none, or if it is no text."""
+    """The text of a field. None if it is missing or not a scalar."""
     node = fields.get(name)
     if not isinstance(node, Scalar) or (node.plain and node.value is None):
         return None
@@ -69,12 +69,13 @@ def text_of(fields: Mapping[str, Node], name: str) -> str | None:
 
 
 def rest_of(fields: Mapping[str, Node], known: frozenset[str]) -> dict[str, Any]:
-    """The fields that a format does not know, as plain data."""
+    """The fields that are not in `known`, as plain data."""
     return {name: node.value for name, node in fields.items() if name not in known}
 
 
 def kept(page: Page, usual: str) -> tuple[str, dict[str, Any]]:
-    """The text of a page, and what is needed to write the page again: `usual` is what stands before a text."""
+    """The text of a page, and the metadata that is needed to write the same page. `usual` is the default text between
+    front matter and text, which need not be stored."""
     before, text, after = trimmed(page.body)
     if usual.strip() and text.startswith(usual.strip() + "\n"):
         more, text, _ = trimmed(text[len(usual.strip()) :])
@@ -93,7 +94,7 @@ def laid_out(
     said: Callable[[Mapping[str, Node]], dict[str, Any]],
     fields: Callable[[Note], dict[str, Any]],
 ) -> str:
-    """The file of a note. `said` is what a note says by its fields; `fields` the fields of a note."""
+    """The text of a note's file. `said` converts fields to note attributes, `fields` a note to fields."""
     own = note.metadata if note.metadata.get("format") == format else {}
     before, after = own.get("before", usual), own.get("after", "\n")
     raw = own.get("front_matter", "")

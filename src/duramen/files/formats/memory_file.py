@@ -9,7 +9,7 @@ r"""A memory file: one memory as one markdown file.
     ---
     # Book the ferry
 
-    The first paragraph is the summary, unless the front matter has another.
+    The first paragraph is the summary, unless the front matter contains one.
 
     ## Steps
 
@@ -20,8 +20,9 @@ r"""A memory file: one memory as one markdown file.
 
     - trip-456#12: booked
 
-`parse` returns exactly what was rendered. `render` puts a backslash only before a line that would be misread: a blank line at either end of the content, a line that looks like one of the two headings, like a title
-where there is none, or like a conflict left by git. Every part is optional: plain text is a memory file.
+`parse` returns exactly what was rendered. `render` puts a backslash before a line only where `parse` would misread it:
+a blank line at the start or end of the content, and a line that looks like one of the two headings, like a title where
+there is none, or like a git conflict marker. Every part is optional: plain text is a valid memory file.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ _ORDER = ("id", "kind", "title", "summary", "tags", "policy", *_TIMES, "source",
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """One memory as it stands in a file. What is not known is None.
+    """One memory as a file contains it. Unknown values are None.
 
-    Where `summary` is None, the content's first paragraph says it. `extra` are front-matter fields that we do not know;
-    they are kept.
+    If `summary` is None, the first paragraph of the content is the summary. `extra` contains the front-matter fields
+    that duramen does not define; they are preserved.
     """
 
     content: str
@@ -72,7 +73,7 @@ class MemoryFile:
 
     def __post_init__(self) -> None:
         if taken := sorted(KNOWN & set(self.extra)):
-            raise InvalidInput(f"{taken[0]!r} is a field of its own", hint="give it by its name, not in extra")
+            raise InvalidInput(f"`extra` contains the known field {taken[0]!r}", hint="pass it by its name")
         for name in _TIMES:
             time = getattr(self, name)
             if time is not None and time.tzinfo is None:
@@ -82,16 +83,16 @@ class MemoryFile:
 
     @property
     def gist(self) -> str:
-        """The summary, or else the content's first paragraph."""
+        """The summary, or the first paragraph of the content."""
         return first_paragraph(self.content) if self.summary is None else self.summary
 
 
 KNOWN = frozenset(each.name for each in fields(MemoryFile)) - {"extra", "content", "steps", "evidence"}
-"""The fields of the front matter that have a meaning."""
+"""The fields of the front matter that duramen defines."""
 
 
 def first_paragraph(text: str) -> str:
-    """The lines up to the first blank one, without blanks around them."""
+    """The lines up to the first blank line, stripped."""
     lines = text.strip().split("\n")
     end = next((number for number, line in enumerate(lines) if not line.strip()), len(lines))
     return "\n".join(lines[:end]).strip()
@@ -143,7 +144,7 @@ def _escaped(content: str, *, untitled: bool) -> str:
 
 
 def _special(lines: list[str], untitled: bool) -> set[int]:
-    """The lines that are something else without a backslash before them, whether they have one yet or not."""
+    """The lines that need a backslash to be read as text, whether they already have one or not."""
     bare = [line.lstrip("\\") for line in lines]
     found = {at for at in (0, len(lines) - 1) if not bare[at].strip()}
     found |= {at for at, line in enumerate(bare) if _HEADING.fullmatch(line) or _CONFLICT.match(line)}
@@ -154,15 +155,15 @@ def _special(lines: list[str], untitled: bool) -> set[int]:
 
 
 def parse(text: str, path: str) -> MemoryFile:
-    """The memory file that a text holds, written by duramen or by a person. Raises `FileMalformed` with the line."""
+    """Parse a memory file, written by duramen or by a person. Raises `FileMalformed` with the line."""
     text = text.removeprefix("\ufeff")
-    if "\r\n" in text and text.count("\n") == text.count("\r\n"):  # an editor that ends every line so
+    if "\r\n" in text and text.count("\n") == text.count("\r\n"):  # every line ends with CRLF
         text = text.replace("\r\n", "\n")
     front, body, first = split(text, path)
     lines = body.split("\n")
     for number, line in enumerate(lines, first):
         if _CONFLICT.match(line):
-            raise FileMalformed(path, number, "git left a conflict here", hint="choose one side, and remove the marks")
+            raise FileMalformed(path, number, "git conflict marker", hint="keep one side and remove the markers")
     known = _fields(front, path)
     title = _taken_title(lines) if "title" not in front else None
     content, steps, evidence = _sections(lines)
@@ -193,7 +194,7 @@ def _fields(front: dict[str, Node], path: str) -> dict[str, Any]:
 def _text(name: str, node: Node, path: str) -> str | None:
     if isinstance(node, Scalar):
         return None if node.plain and node.value is None else node.text
-    raise FileMalformed(path, node.line, f"{name} is a text", hint=f"write `{name}: …` in one line")
+    raise FileMalformed(path, node.line, f"`{name}` must be text", hint=f"write `{name}: …` in one line")
 
 
 def _moment(name: str, node: Node, path: str) -> dt.datetime | None:
@@ -204,21 +205,23 @@ def _moment(name: str, node: Node, path: str) -> dt.datetime | None:
         time = dt.datetime.fromisoformat(text)
         return time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
     except (ValueError, OverflowError) as error:
-        raise FileMalformed(path, node.line, f"{name} is a time", hint="such as 2026-03-02T08:15:00Z") from error
+        raise FileMalformed(
+            path, node.line, f"`{name}` must be a time", hint="write it like 2026-03-02T08:15:00Z"
+        ) from error
 
 
 def tags_of(node: Node, path: str) -> tuple[str, ...]:
-    """Tags from a list, or from a text with commas."""
+    """The tags of a list, or of a text with commas. Raises `FileMalformed` for anything else."""
     if isinstance(node, Scalar):
         whole = _text("tags", node, path)
         return tuple(filter(None, map(str.strip, whole.split(",")))) if whole else ()
     if isinstance(node.items, tuple) and all(isinstance(item, Scalar) for item in node.items):
         return tuple(item.text for item in node.items if isinstance(item, Scalar) and (item.text or not item.plain))
-    raise FileMalformed(path, node.line, "tags are a list of texts", hint="such as tags: [ferry, travel]")
+    raise FileMalformed(path, node.line, "`tags` must be a list of texts", hint="write it like tags: [ferry, travel]")
 
 
 def _taken_title(lines: list[str]) -> str | None:
-    """Take the title away from the top of the lines, if there is one."""
+    """Remove the title from the top of the lines, and return it. None if there is no title."""
     at = next((number for number, line in enumerate(lines) if line.strip()), None)
     found = None if at is None else _TITLE.fullmatch(lines[at])
     if at is None or found is None:

@@ -1,4 +1,4 @@
-"""What the formats have in common: notes, and what a reading gives."""
+"""The types that all formats share: `Note`, `Imported` and the `Format` protocol."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from ..folder.paths import name_trouble
 
 
 class Role(enum.StrEnum):
-    """What a note is in its folder."""
+    """The role of a note in its folder."""
 
     NOTE = "note"  # something to remember
     DAILY = "daily"  # an entry of a daily log
-    INDEX = "index"  # a list of the other notes, and perhaps more
-    HEADING = "heading"  # no text of its own; kept so that the file can be written again
+    INDEX = "index"  # a list of the other notes, possibly with other text
+    HEADING = "heading"  # no text, but needed to write the same file again
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was read from another's file, or is to be written to one.
+    """A note in a file of another program.
 
-    `text` has no blank lines around it. `origin` is the path that it came from, from the folder's root. `metadata` is
-    plain data that the format needs to write the same file again, with the fields that it does not know under "fields".
+    `text` has no blank lines at its start and end. `origin` is the path of its file, relative to the root of the
+    folder. `metadata` is plain data that the format needs to write the same file again. Unknown fields are in it under
+    "fields".
     """
 
     text: str
@@ -45,33 +46,33 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a reading gave: notes in the order of their paths, and the files that could not be understood."""
+    """The result of a read: notes in the order of their paths, and the errors of files that could not be parsed."""
 
     notes: tuple[Note, ...]
     problems: tuple[FileMalformed, ...] = ()
 
 
 class Format(Protocol):
-    """A way to keep memories in files.
+    """A file format for memories.
 
-    `read` never raises for what stands in a file: a bad one is a problem, and the rest goes on. `write` of what `read`
-    gave is the same files, to the byte, except for those that had problems. Notes from elsewhere are written so that
-    `read` gives their text back.
+    `read` never raises for the content of a file: a malformed file becomes a problem, and the others are read. `write`
+    of the notes from `read` returns the same files, byte for byte, except files with problems. Notes from other
+    formats are written so that `read` returns their text.
     """
 
     name: str
 
     def read(self, files: Mapping[str, str]) -> Imported:
-        """The notes in these texts, given under their paths."""
+        """The notes in the texts, which are given by path."""
         ...
 
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
-        """The texts of the files, under their paths."""
+        """The texts of the files by path."""
         ...
 
 
 def path_for(note: Note, format: str, taken: Mapping[str, object]) -> str:
-    """Where a note is written: where it came from, if that was a folder of the same format, else a name of its own."""
+    """The path to which a note is written: its origin, if it comes from the same format, otherwise a new name."""
     if note.metadata.get("format") == format and is_safe(note.origin) and note.origin not in taken:
         return note.origin
     title = note.title or note.key or note.text[:60]
@@ -83,7 +84,7 @@ def path_for(note: Note, format: str, taken: Mapping[str, object]) -> str:
 
 
 def worth_writing(notes: Iterable[Note], format: str) -> Iterator[Note]:
-    """The notes that a folder of this format is to have: its own, and what others say in words of their own."""
+    """The notes to write in this format: those of the same format, and those of others that have text of their own."""
     for note in notes:
         own = note.metadata.get("format") == format
         if own or not (note.role is Role.HEADING or (note.role is Role.INDEX and note.metadata.get("only_links"))):
@@ -91,12 +92,12 @@ def worth_writing(notes: Iterable[Note], format: str) -> Iterator[Note]:
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path stays in its folder on every system. Others than that are not written to."""
+    """Whether a path is inside its folder on every system. Only such paths are written."""
     return bool(path) and len(path) < 1000 and not any(map(name_trouble, path.split("/")))
 
 
 def trimmed(text: str) -> tuple[str, str, str]:
-    """A text, and the blank lines before and after it."""
+    """Split a text into the blank lines before it, the text, and the blank lines after it."""
     lines = text.split("\n")
     first = next((at for at, line in enumerate(lines) if line.strip()), None)
     if first is None:
@@ -108,7 +109,7 @@ def trimmed(text: str) -> tuple[str, str, str]:
 
 
 def moment(text: str) -> dt.datetime | None:
-    """A time in ISO 8601, in UTC where it does not say; None for anything else."""
+    """A time in ISO 8601, in UTC if it has no time zone. None for anything else."""
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError:

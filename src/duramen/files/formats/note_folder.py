@@ -1,4 +1,4 @@
-"""From a folder to texts, and from texts to a folder. Links are not followed in either direction."""
+"""Reads a folder into notes, and writes notes to a folder. Links are never followed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MAX_FILES = 100_000
 
 
 def import_folder(format: Format, root: str | os.PathLike[str]) -> Imported:
-    """The notes in a folder, or in a single file. What cannot be read is among the problems; raises only if there is
-    nothing at that path."""
+    """The notes in a folder or a single file. Files that cannot be read are returned as problems. Raises `InvalidInput`
+    if the path does not exist or has too many files."""
     files: dict[str, str] = {}
     problems: list[FileMalformed] = []
     for path, full in _found(root):
@@ -33,12 +33,12 @@ def import_folder(format: Format, root: str | os.PathLike[str]) -> Imported:
 def export_folder(
     format: Format, notes: Iterable[Note], root: str | os.PathLike[str], shown: Callable[[int, int], None] | None = None
 ) -> tuple[str, ...]:
-    """Write the notes to a folder, which is made, and give the paths that are new or changed. Other files stay. `shown`
-    is called with the number of files done and the total."""
+    """Write notes to a folder, which is created if it does not exist. Returns the paths that are new or changed. Other
+    files stay. `shown` is called with the number of files done and the total."""
     texts = format.write(notes)
     for path in texts:
         if not is_safe(path):
-            raise BoundaryRefused(path, "it does not stay in its folder on every system", hint="rename the note")
+            raise BoundaryRefused(path, "on some systems it is not inside the folder", hint="rename the note")
     os.makedirs(root, exist_ok=True)
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -50,19 +50,20 @@ def export_folder(
         return tuple(changed)
     except OSError as error:
         raise FileError(
-            f"cannot write to {os.fspath(root)}: {error.strerror}", hint="look at its rights and the room on the disk"
+            f"cannot write to {os.fspath(root)}: {error.strerror}",
+            hint="check the permissions of the folder and the free disk space",
         ) from error
     finally:
         os.close(handle)
 
 
 def _found(root: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """The files that may be of a format, under their paths from the root."""
+    """The files that a format may contain, as pairs of the path relative to the root and the full path."""
     base = os.fspath(root)
     if os.path.isfile(base):
         return [(os.path.basename(base), base)]
     if not os.path.isdir(base):
-        raise InvalidInput(f"there is no {base}", hint="give a folder, or a .jsonl file")
+        raise InvalidInput(f"{base} does not exist", hint="give a folder, or a .jsonl file")
     found: list[tuple[str, str]] = []
     for folder, below, names in os.walk(base):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -79,17 +80,19 @@ def _text(path: str, full: str) -> str:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK if os.name == "posix" else os.O_RDONLY
     try:
         if not stat.S_ISREG(os.lstat(full).st_mode):
-            raise FileMalformed(path, 1, "this is a link, or no file", hint="put a real file there")
+            raise FileMalformed(path, 1, "it is a link, or not a file", hint="replace it by a real file")
         with open(os.open(full, flags), "rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise FileMalformed(path, 1, f"this has more than {MAX_BYTES:,} bytes", hint="split it")
+            raise FileMalformed(path, 1, f"it has more than {MAX_BYTES:,} bytes", hint="split the file")
         return data.decode("utf-8")
     except OSError as error:
-        raise FileMalformed(path, 1, f"this cannot be read: {error.strerror}", hint="look at its rights") from error
+        raise FileMalformed(
+            path, 1, f"it cannot be read: {error.strerror}", hint="check the permissions of the file"
+        ) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise FileMalformed(path, line, "this is not UTF-8", hint="save the file as UTF-8") from error
+        raise FileMalformed(path, line, "not UTF-8", hint="save the file as UTF-8") from error
 
 
 def _written(root: int, path: str, text: str) -> bool:

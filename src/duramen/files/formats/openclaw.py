@@ -1,6 +1,6 @@
-r"""OpenClaw's workspace: MEMORY.md with what lasts, memory/YYYY-MM-DD.md (or YYYY-MM-DD-topic.md) with what happened.
+r"""OpenClaw's workspace: MEMORY.md for lasting notes, memory/YYYY-MM-DD.md (or YYYY-MM-DD-topic.md) for daily logs.
 
-Each section of the second level is a note. A line in a note that looks like such a heading has a backslash before it.
+Each section of level 2 is a note. A line in a note that looks like such a heading has a backslash before it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class OpenClaw:
     name = "openclaw"
 
     def read(self, files: Mapping[str, str]) -> Imported:
-        """See `Format`. Any text is a markdown file: there are no problems."""
+        """See `Format`. Any text is valid, so there are no problems."""
         wanted = [path for path in files if path == LASTING or _DAILY.fullmatch(path)]
         return Imported(tuple(note for path in sorted(wanted) for note in _notes(files[path], path)))
 
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
-        """See `Format`. What came from elsewhere goes to MEMORY.md; entries of a daily log to their day's."""
+        """See `Format`. Notes of other formats are written to MEMORY.md, entries of a daily log to the log of their
+        day."""
         parts: dict[str, list[tuple[int, str]]] = {}
         for note in worth_writing(notes, self.name):
             path, own = _path(note), note.metadata.get("format") == self.name
@@ -64,11 +65,11 @@ def _notes(text: str, path: str) -> Iterable[Note]:
 
 
 def _split(text: str) -> list[tuple[str, str]]:
-    """The headings of the sections, each with the rest up to the next; what comes before the first has none."""
+    """The sections as pairs of heading and text. Text before the first heading has an empty heading."""
     sections: list[tuple[str, list[str]]] = [("", [])]
     for line in text.split("\n"):
         if _SECTION.fullmatch(line.rstrip()):
-            sections.append((line, [""]))  # so that the rest begins with the end of the heading's line
+            sections.append((line, [""]))  # so that the text begins with the line end of the heading
         else:
             sections[-1][1].append(line)
     found = [(heading, "\n".join(lines)) for heading, lines in sections]

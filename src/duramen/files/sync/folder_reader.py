@@ -1,4 +1,4 @@
-"""Files to store: what people edited, added or deleted becomes a journaled change by a human."""
+"""Files to store: journals the files that people edited, added or deleted, with the actor "human"."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .report import FileEdit, SkippedFile
 from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
 
 _SAVING = 0.25
-"""Seconds to wait before a missing file counts as deleted: some editors move a file away before they save it."""
+"""Seconds to wait before a missing file counts as deleted. Some editors move a file away before they save it."""
 _MANY, _SHARE, _VERY_MANY = 10, 4, 100
-"""So many missing files are no deletions by hand, if they are that part of all there were, or very many."""
+"""Missing files are not treated as deletions from 10 files on if they are a quarter of all, and always from 100 on."""
 ProgressCallback = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done, and the total."""
+"""Called with the name of the activity, the number of items done, and the total."""
 
 
 class FolderReader:
-    """Takes in what people did to the files of a folder."""
+    """Journals what people did to the files of a folder."""
 
     def __init__(self, journal: Journal, service: MemoryService, folder: Folder, shown: ProgressCallback) -> None:
         self._journal = journal
@@ -46,22 +46,22 @@ class FolderReader:
         self.removed: list[str] = []
         self.missing: list[str] = []
         self.numbers: set[int] = set()
-        """Memories whose files must be written again, changed or not."""
+        """Numbers of memories whose files must be written again, even if unchanged."""
         self.scopes: set[bool] = set()
-        """The indexes that lost a line: True is the root's."""
+        """The indexes that lost a line: True for the root index, False for the workspace index."""
         self._paths: dict[int, str] = {}
         self._settling: list[tuple[str, str | None, Signature]] = []
 
     async def take_in(self, walked: Walked, manifest: SyncManifest, wiped: bool, deletions: bool = False) -> None:
-        """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand; where
-        many are, they count as deleted only with `deletions`."""
+        """Journal the changes since the last sync. If the folder was `wiped`, no file counts as deleted. If many files
+        are missing, they count as deleted only with `deletions`."""
         self.skipped += [SkippedFile(path, reason) for path, reason in walked.refused]
         self._paths = dict(manifest.numbers)
         changed = [path for path in walked.files if self._is_news(path, walked, manifest)]
         for number, path in enumerate(changed):
             await self._one(path, walked.files[path], manifest, walked)
             self._shown("Reading", number + 1, len(changed))
-        for path, memory, signature in self._settling:  # not before: two files may have said the same
+        for path, memory, signature in self._settling:  # after all files were read: two may have the same content
             await self._settle(path, memory, signature)
         if not wiped:
             refused = {path for path, _ in walked.refused}
@@ -82,7 +82,7 @@ class FolderReader:
         except FileMalformed as error:
             if not await self._erased(path, signature, manifest):
                 self.skipped.append(SkippedFile(path, error.reason, error.line))
-        except (FileError, InvalidInput) as error:  # one bad file stops no other
+        except (FileError, InvalidInput) as error:  # continue with the other files
             self.skipped.append(SkippedFile(path, error.message))
 
     async def _judge(
@@ -106,17 +106,19 @@ class FolderReader:
         elif path in manifest.files:
             self.numbers.add(manifest.files[path].number)
         else:
-            self.skipped.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it again"))
+            self.skipped.append(
+                SkippedFile(path, "its memory has ended: remove the file, or remove its `id` to add it again")
+            )
 
     async def _rewritten(self, path: str, file: MemoryFile, manifest: SyncManifest) -> MemoryFile:
-        """A file of ours that lost its `id` was rewritten by a person or a program: that is an edit. Where all
-        fields are gone, what they said still holds; above all, whose it is."""
+        """Restore the `id` of a known file that lost it. A person or a program rewrote the file, so it is an edit. If
+        the identifying fields are missing too, the stored ones are used, so that the memory keeps its subject."""
         entry = manifest.files.get(path)
         versions = [] if entry is None else await self._memories.versions(entry.id)
         known = next((one for one in versions if entry and one.row.number == entry.number), None)
         if known is None or known.row.closed is not None:
             return file
-        self.numbers.add(known.row.number)  # it gets its `id` back
+        self.numbers.add(known.row.number)  # write the file again, with its `id`
         if not (file.kind or file.key or file.subject or file.source):
             old = self._stored_file(known)
             file = replace(file, kind=old.kind, key=old.key, subject=old.subject, scope=old.scope)
@@ -124,14 +126,14 @@ class FolderReader:
         return replace(file, id=known.row.id)
 
     async def _unknown(self, path: str, signature: Signature, manifest: SyncManifest) -> None:
-        """A file of a memory that was forgotten."""
+        """Handle a file whose memory is not in the store."""
         if not await self._erased(path, signature, manifest):
             self.skipped.append(
-                SkippedFile(path, "its id is not known here, or was forgotten: remove the `id` to add it again")
+                SkippedFile(path, "its memory is unknown or was forgotten: remove its `id` to add it again")
             )
 
     async def _erased(self, path: str, signature: Signature, manifest: SyncManifest) -> bool:
-        """Whether the owner of a file was erased. Then so is the file, edited or not, whatever is in it."""
+        """Whether the subject of a file was erased. If so, the file is removed, even if it was edited."""
         entry = manifest.files.get(path)
         if entry is None or not entry.owner or await self._memories.has_owner(entry.owner):
             return False
@@ -141,7 +143,7 @@ class FolderReader:
         return True
 
     async def _taken_before(self, path: str, file: MemoryFile, old: StoredMemory) -> StoredMemory | None:
-        """What took the place of an old memory, if it says what the file says."""
+        """The memory that replaced an old one, if it has the content of the file."""
         said = memory_input(file, file.kind or old.row.kind, self._folder.place(path).name, old)
         for id in (old.row.successor, await self._memories.identity(said)):
             for one in await self._memories.versions(id or ""):
@@ -153,7 +155,7 @@ class FolderReader:
     def _told_before(
         self, path: str, file: MemoryFile, newer: StoredMemory, signature: Signature, manifest: SyncManifest
     ) -> None:
-        """A file that says what holds already: a sync that was killed had journaled it, or it is a copy."""
+        """Handle a file whose content is already stored: an interrupted sync journaled it, or the file is a copy."""
         self.numbers.add(newer.row.number)
         own = path_of(newer, self._journal.workspace)
         if path in manifest.files or path == own:
@@ -161,7 +163,7 @@ class FolderReader:
         if is_same(file, self._stored_file(newer)):
             self._settling.append((path, newer.row.id, signature))
         else:
-            self.skipped.append(SkippedFile(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
+            self.skipped.append(SkippedFile(path, f"it is a copy of {own}: remove its `id` to add it as a new memory"))
 
     def _stored_file(self, known: StoredMemory) -> MemoryFile:
         return memory_file_of(known, self._service.policies)
@@ -175,11 +177,11 @@ class FolderReader:
         manifest: SyncManifest,
         walked: Walked,
     ) -> None:
-        """A file of a memory that holds: as it is, moved, copied or edited."""
+        """Handle a file of a current memory: unchanged, moved, copied or edited."""
         before = self._paths.get(known.row.number)
         if before is not None and before != path and before in walked.files:
             self.skipped.append(
-                SkippedFile(path, f"a copy of {before}: remove its `id` to add it as a memory of its own")
+                SkippedFile(path, f"it is a copy of {before}: remove its `id` to add it as a new memory")
             )
             return
         stored = self._stored_file(known)
@@ -207,8 +209,8 @@ class FolderReader:
         signature: Signature,
         manifest: SyncManifest,
     ) -> None:
-        """A file that says the same: spaced otherwise, or with another time of verification, or other fields that the
-        store alone tells."""
+        """Handle a file with the same content. It may differ in spacing, in `verified`, or in fields that only the
+        store sets."""
         if file.verified is not None and stored.verified is not None and file.verified > stored.verified:
             verified = await self._service.catalog.confirm(known.row.id, actor=HUMAN)
             self.edits.append(FileEdit(path, "verified", known.row.id, verified.source))
@@ -224,7 +226,7 @@ class FolderReader:
     async def _added(self, path: str, file: MemoryFile, signature: Signature) -> None:
         where = self._folder.place(path)
         if not (file.content.strip() or file.steps or (file.title or "").strip()):
-            self.skipped.append(SkippedFile(path, "there is nothing to remember in it", 1))
+            self.skipped.append(SkippedFile(path, "it has no content to remember", 1))
             return
         said = memory_input(file, file.kind or where.kind or "fact", where.name, None)
         memory = await self._memories.filed_at(path, said) or await self._journal_edit.say(said)
@@ -232,7 +234,7 @@ class FolderReader:
         self._settling.append((path, memory, signature))
 
     async def _settle(self, path: str, memory: str | None, signature: Signature) -> None:
-        """A file that lies elsewhere than its memory's own is in the way: that one is, or gets, written."""
+        """Remove a file that is not at the path of its memory. The file at that path exists or will be written."""
         known = [one for one in await self._memories.versions(memory or "") if one.row.closed is None]
         self.numbers |= {one.row.number for one in known}
         if known and path_of(known[0], self._journal.workspace) != path:
@@ -242,7 +244,7 @@ class FolderReader:
     async def _clashed(
         self, path: str, file: MemoryFile, old: StoredMemory, signature: Signature, manifest: SyncManifest
     ) -> None:
-        """A person edited a memory that was replaced meanwhile: the edit becomes a memory next to the newer one."""
+        """Handle an edit of a memory that was replaced in the meantime: it becomes another memory."""
         said = memory_input(file, file.kind or old.row.kind, self._folder.place(path).name, None)
         metadata = {name: value for name, value in said.details["metadata"].items() if name != FILE}
         metadata["conflicts_with"] = old.row.successor or old.row.id
@@ -251,12 +253,12 @@ class FolderReader:
         for id in (old.row.successor or old.row.id, memory or ""):
             self.numbers |= {one.row.number for one in await self._memories.versions(id)}
         if path in manifest.files:
-            self.numbers.add(manifest.files[path].number)  # this path is another memory's file by now
+            self.numbers.add(manifest.files[path].number)  # this path now belongs to another memory
         else:
             self._settling.append((path, memory, signature))
 
     async def _missed(self, paths: list[str], manifest: SyncManifest, deletions: bool) -> None:
-        """Files that are not there any more, if they do not come back at once."""
+        """Handle missing files, after a short wait in which an editor may save them again."""
         if not paths:
             return
         await pause(_SAVING)
@@ -276,19 +278,19 @@ class FolderReader:
             entry = manifest.files[path]
             folder_inode = await run_blocking(lambda path=path: self._folder.folder_inode(path))  # type: ignore[misc]
             if folder_inode and entry.folder_inode and folder_inode != entry.folder_inode:
-                self.numbers.add(entry.number)  # in this folder it never was: another one is in its place
+                self.numbers.add(entry.number)  # the folder was replaced, so the file was not deleted from it
             else:
                 manifest.drop(path)
                 self.scopes.add(is_shared(path))
                 await self._deleted(path, entry)
 
     def _held_back(self, gone: list[str]) -> None:
-        """A part of the folder is not there, as after a partial checkout, or where a disk is not mounted."""
+        """Report missing files that are not treated as deleted, as after a partial checkout or an unmounted disk."""
         for folder, count in sorted(Counter(path.rpartition("/")[0] for path in gone).items()):
             reason = (
-                f"{count} of its files are missing at once, which was not taken for deletions: put them back, or "
-                "confirm with `duramen sync --deletions`, or sync(deletions=True); without the workspace's MEMORY.md "
-                "all that is missing is written again"
+                f"{count} of its files are missing, too many to be treated as deleted: restore them, or confirm with "
+                "`duramen sync --deletions` or sync(deletions=True); to have all missing files written again, remove "
+                "MEMORY.md of the workspace and sync"
             )
             self.skipped.append(SkippedFile(folder, reason))
 

@@ -1,4 +1,4 @@
-"""One sync: reads what people changed, then writes what the store knows."""
+"""One sync of a folder: reads the edits of people, then writes the changes of the store."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _AGENTS = "AGENTS.md"
 
 
 def _quietly(what: str, done: int, total: int) -> None:
-    """The progress callback that ignores everything."""
+    """The default progress callback, which does nothing."""
 
 
 class FolderSync:
-    """The files of a workspace in one folder."""
+    """Syncs the files of a workspace in one folder."""
 
     def __init__(self, journal: Journal, service: MemoryService, root: str, commits: bool) -> None:
         self._journal = journal
@@ -43,8 +43,11 @@ class FolderSync:
         self._swept = False
 
     async def sync(self, shown: ProgressCallback | None = None, deletions: bool = False) -> FilesSynced:
-        """Take in what people changed, write what the store knows. Many files that are missing at once
-        count as deleted only with `deletions`."""
+        """Journal the edits of people, then write the changes of the store. Returns what was done.
+
+        If many files are missing at once, they count as deleted only with `deletions`. One sync runs at a time per
+        folder; others wait. Raises `FileError` if the folder was removed or replaced.
+        """
         await run_blocking(self.folder.expect_there)
         async with sync_lock(self.folder.root):
             return await self._sync(shown or _quietly, deletions)
@@ -92,7 +95,7 @@ class FolderSync:
     async def _persona(
         self, manifest: SyncManifest, walked: Walked, skipped: list[SkippedFile]
     ) -> tuple[list[str], list[FileEdit]]:
-        """The persona. One that cannot be read or written stops nothing else."""
+        """Sync the persona. If its file cannot be read or written, it is skipped and the sync continues."""
         try:
             return await self._sync_persona(manifest, walked)
         except FileMalformed as error:
@@ -102,7 +105,8 @@ class FolderSync:
         return [], []
 
     async def _sync_persona(self, manifest: SyncManifest, walked: Walked) -> tuple[list[str], list[FileEdit]]:
-        """The persona: written when it changed; an edit by hand is proposed, and stays in the file until it is decided."""
+        """Write the persona if it changed. An edit by hand becomes a proposal, and stays in the file until someone
+        accepts or dismisses it. Returns the paths written and the edits."""
         text = await self._service.persona.text()
         stored = f"{text}\n" if text and not text.endswith("\n") else text
         found = await run_blocking(lambda: self.folder.read(_PERSONA_FILE)) if _PERSONA_FILE in walked.files else None
@@ -124,11 +128,11 @@ class FolderSync:
         return ([_PERSONA_FILE] if wrote else []), []
 
     def instructions(self) -> str:
-        """What AGENTS.md says; empty if there is none. It is read, never written."""
+        """The text of AGENTS.md. Empty if there is none. duramen never writes this file."""
         return (self.folder.read(_AGENTS) or "").strip()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         self.folder.close()
 
 
@@ -137,7 +141,7 @@ def _hash(text: str) -> str:
 
 
 def checked_root(root: object) -> str:
-    """The folder to use. Raises `InvalidInput` for what is none."""
+    """The path of a folder as text. Raises `InvalidInput` if it is not a path."""
     if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
-        raise InvalidInput(f"{root!r} is no folder", hint="give a path")
+        raise InvalidInput(f"{root!r} is not a path", hint="give the path of a folder")
     return os.fspath(root)

@@ -1,4 +1,4 @@
-"""Store to files: what changed since the last sync, as memory files. See `index_pages` for indexes and daily logs."""
+"""Store to files: writes the memories that changed since the last sync. `index_pages` writes indexes and daily logs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
 
 _PAGE = 1_000
 _BATCH = 512
-"""Memory files that are written at a time."""
+"""Memory files per batch."""
 _Text = tuple[str, StoredMemory, IndexLine]
 
 
 class FolderWriter:
-    """Writes what the store knows into a folder."""
+    """Writes the memories of the store to a folder."""
 
     def __init__(
         self, journal: Journal, service: MemoryService, folder: Folder, held: set[str], shown: ProgressCallback
@@ -35,7 +35,7 @@ class FolderWriter:
         self._service = service
         self._folder = folder
         self._held = held
-        """Files that people must look at first: they are neither written nor removed."""
+        """Files that the reader skipped, and that a person must fix. They are neither written nor removed."""
         self._shown = shown
         self._memories = KnownMemories(journal, service)
         self._index = f"workspace/{folder.own}/MEMORY.md"
@@ -43,14 +43,14 @@ class FolderWriter:
         self.removed: list[str] = []
         self.skipped: list[SkippedFile] = []
         self.rendered: dict[str, StoredMemory] = {}
-        """What was looked at, by path: a sync that was killed may have written it, and not have committed it."""
+        """All memories processed, by path. An interrupted sync may have written one without a commit."""
         self.pages: list[str] = []
 
     async def write(
         self, manifest: SyncManifest, walked: Walked, forced: set[int], scopes: set[bool], wiped: bool
     ) -> None:
-        """Bring the files up to date with the store, and the manifest with the files. `scopes` are indexes that have
-        changed already: True is the root's."""
+        """Update the files from the store, and the manifest from the files. `forced` are memories to write even if they
+        are unchanged. `scopes` are indexes that changed before: True for the root index."""
         now = self._journal.clock.now()
         counts = await self._journal.store.audience_changes(self._journal.workspace, None)
         if wiped or _is_behind(counts, manifest):
@@ -78,7 +78,7 @@ class FolderWriter:
         days: set[str],
         now: int,
     ) -> None:
-        """What changed in an audience."""
+        """Read the changes of an audience after a count into `live`, `gone` and `days`."""
         store, workspace = self._journal.store, self._journal.workspace
         while changes := await store.changes(workspace, audience, 0, after, _PAGE):
             after = changes[-1].row.changed
@@ -114,8 +114,8 @@ class FolderWriter:
     def _replace(
         self, manifest: SyncManifest, live: dict[int, StoredMemory], gone: set[int], walked: Walked
     ) -> set[bool]:
-        """Write the files that changed and remove those of ended memories. Returns which indexes changed: True is the
-        root's."""
+        """Write the files that changed, and remove those of ended memories. Returns which indexes changed: True for the
+        root index."""
         scopes: set[bool] = set()
         numbers = manifest.numbers
         left = {numbers[number] for number in gone | live.keys() if number in numbers}
@@ -128,7 +128,7 @@ class FolderWriter:
             try:
                 file = memory_file_of(known, self._service.policies)
                 texts[path] = (render_memory_file(file), known, index_line_of(file, path))
-            except InvalidInput as error:  # an application put something else into the metadata
+            except InvalidInput as error:  # an application stored other data in the metadata
                 self.skipped.append(SkippedFile(path, error.message))
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
@@ -138,7 +138,7 @@ class FolderWriter:
         return scopes
 
     def _write_files(self, texts: dict[str, _Text], walked: Walked) -> set[str]:
-        """Write files in batches. Returns those that could not be written: the next sync tries again."""
+        """Write files in batches. Returns the paths that could not be written. The next sync tries again."""
         refused = set(self._held)
         paths = [path for path in texts if path not in self._held]
         for start in range(0, len(paths), _BATCH):
@@ -161,7 +161,7 @@ class FolderWriter:
         scopes: set[bool],
         lines: dict[str, str],
     ) -> None:
-        """Note in the manifest how the files look now."""
+        """Record the written files in the manifest."""
         found = self._folder.walk().files if len(texts) > _PAGE else None
         folder_inode: dict[str, int] = {}
         for path, (_, known, index_line) in texts.items():
@@ -184,7 +184,7 @@ class FolderWriter:
             self.rendered[path] = known
 
     def _remove(self, path: str, walked: Walked) -> None:
-        """Remove the file of an ended memory, unless it was edited meanwhile."""
+        """Remove the file of an ended memory, unless it was edited in the meantime."""
         if path not in walked.files or path in self._held:
             return
         try:
@@ -192,18 +192,20 @@ class FolderWriter:
                 self.removed.append(path)
         except FileChanged:
             self.skipped.append(
-                SkippedFile(path, "edited while the memory went: remove the file, or its `id` to add it again")
+                SkippedFile(
+                    path, "it was edited while its memory ended: remove the file, or remove its `id` to add it again"
+                )
             )
 
 
 def _is_behind(counts: Mapping[bytes, int], manifest: SyncManifest) -> bool:
-    """Whether the store knows less than it did: a backup was restored, or it is another one. What was read of it then
-    says nothing about it now."""
+    """Whether the store has fewer changes than at the last sync: a backup was restored, or it is another store. Then
+    the manifest cannot be used."""
     return any(counts.get(bytes.fromhex(audience), 0) < count for audience, count in manifest.audiences.items())
 
 
 def _line_in(index_line: IndexLine, index: str) -> IndexLine:
-    """An index_line as it stands in an index."""
+    """The line with its path relative to an index."""
     return IndexLine(
         index_line.title,
         linked(index_line.path, index),

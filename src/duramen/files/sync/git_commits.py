@@ -1,13 +1,14 @@
-"""Changes of files as commits to git: one for each memory, and one for what follows from them.
+"""Commits changed files to git: one commit for each memory, and one for indexes and logs.
 
-What is to be committed is in the manifest before git is asked: a kill, a hook that refuses or a missing git puts it off
-to the next sync.
+Planned commits are stored in the manifest before git runs. If the process is killed, a hook refuses, or git is missing,
+the next sync makes them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ...errors import DuramenError
 from ...runtime import run_blocking
@@ -18,7 +19,7 @@ from .report import FileEdit, SkippedFile
 from .sync_manifest import Commit, SyncManifest
 
 _EACH = 100
-"""So many changes get a commit of their own; more of them at once share one."""
+"""Up to this many changes get one commit each. More changes share one commit."""
 _VOLATILE = "/runtime/"
 
 
@@ -29,7 +30,7 @@ async def planned(
     edits: Sequence[FileEdit],
     memories: KnownMemories,
 ) -> list[Commit]:
-    """The commits for what a sync did."""
+    """The commits for the changes of a sync."""
     by_path = {one.path: one for one in edits}
     deleted = [one.path for one in edits if one.what == "deleted"]
     paths = [path for path in dict.fromkeys((*written, *removed, *deleted)) if _VOLATILE not in path]
@@ -52,7 +53,7 @@ def _is_memory_file(path: str) -> bool:
 
 
 def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actors: Mapping[int, str]) -> str:
-    """Kind, actor and event of a change."""
+    """The commit message of a change: kind, name, actor and event."""
     name = os.path.splitext(os.path.basename(path))[0]
     if known is not None:
         row = known.row
@@ -60,22 +61,22 @@ def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actor
         return f"{row.kind}: {name} ({who})\n\nEvent: {row.session}#{row.position}\nMemory: {row.id}\nActor: {who}"
     kind = path.split("/")[-2].removesuffix("s") if "/" in path else "persona"
     if edit is None:
-        return f"{kind}: {name} is gone (duramen)\n\nActor: duramen"
+        return f"{kind}: {name} removed (duramen)\n\nActor: duramen"
     about = [f"Event: {edit.event}"] if edit.event else []
     about += [f"Memory: {edit.memory}"] if edit.memory else []
     return "\n".join([f"{kind}: {name} {edit.what} (human)", "", *about, "Actor: human"])
 
 
 async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile]) -> list[str]:
-    """Make the commits that are due, in order. What git refuses is said; the files stay, and the next sync tries
-    again."""
+    """Make the planned commits in order. Returns their ids. A failure stops them and is added to `skipped`; the files
+    stay, and the next sync tries again."""
     made: list[str] = []
     while manifest.commits:
         due = manifest.commits[0]
         try:
-            done = await run_blocking(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
+            done = await run_blocking(partial(git.commit, root, due.paths, due.message, init=True))
         except (DuramenError, OSError) as error:
-            skipped.append(SkippedFile(due.paths[0], f"not committed, the next sync tries again: {error}"))
+            skipped.append(SkippedFile(due.paths[0], f"it was not committed, the next sync tries again: {error}"))
             break
         manifest.commits.pop(0)
         if done is not None:

@@ -1,8 +1,8 @@
-"""Other people's memory files into the store, and memories out to their formats.
+"""Imports memory files of other programs, and exports memories to their formats.
 
-A note becomes a memory, with the place that it came from in its metadata; the same text from several places is one
-memory with several of them. What has no text of its own, such as an index of links, is kept as an event of a session:
-the files can be written again as they were, and it is never recalled.
+A note becomes a memory, with its origin in the metadata. The same text from several files is one memory with several
+origins. A note without text of its own, such as an index of links, is stored as an event. It is never recalled, but
+an export can write the same files again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .memory_mapping import SUMMARY, TAGS, MemoryInput
 from .report import SkippedFile
 
 SESSION = "@imports"
-"""The session of what was imported and is no memory."""
+"""The session for imported notes that are not memories."""
 KEPT = "import.kept"
 PLACES = "imported"
-"""Where in a memory's metadata the places are that it came from."""
+"""The metadata key for the origins of a memory."""
 _KINDS = {Role.DAILY: "episode"}
 _pack = msgspec.msgpack.encode
 ProgressCallback = Callable[[str, int, int], None]
@@ -45,8 +45,8 @@ ProgressCallback = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class MemoriesImported:
-    """What an import did: the ids of the memories that are new or have a new place, how many notes were known as they
-    are, and which files or lines were left out, and why."""
+    """What an import did. `added`: ids of memories that are new or have a new origin. `known`: number of notes that
+    changed nothing. `skipped`: files or lines that were not imported, and why."""
 
     added: tuple[str, ...] = ()
     known: int = 0
@@ -55,7 +55,7 @@ class MemoriesImported:
 
 @dataclass(frozen=True, slots=True)
 class MemoriesExported:
-    """What an export did: how many memories there were, and which files are new or changed."""
+    """What an export did: the number of memories, and the paths that are new or changed."""
 
     memories: int
     written: tuple[str, ...]
@@ -71,7 +71,8 @@ class ImportExport:
     async def import_from(
         self, root: str, format: str, subject: str | None, actor: str | None, shown: ProgressCallback | None
     ) -> MemoriesImported:
-        """Remember what stands in a folder, or in a file. Doing it again changes nothing."""
+        """Import the notes in a folder or a file. Idempotent: a repeat changes nothing. A file that cannot be imported
+        is reported in `skipped`."""
         read = await run_blocking(lambda: import_folder(format_named(format), root))
         journal_edit = JournalEdit(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
@@ -91,7 +92,7 @@ class ImportExport:
         return MemoriesImported(tuple(added), known, tuple(skipped))
 
     async def _take(self, note: Note, format: str, subject: str | None, journal_edit: JournalEdit) -> str | None:
-        """Remember a note; None if that is no news."""
+        """Import a note. Returns the id of the memory, or None if nothing is new."""
         fields = note.metadata.get("fields")
         if subject is None and format == "jsonl" and isinstance(fields, Mapping):
             said_of = fields.get("subject")
@@ -112,12 +113,12 @@ class ImportExport:
         return await journal_edit.say(said)
 
     async def _keep(self, note: Note, subject: str | None) -> None:
-        """Keep what is no memory, once."""
+        """Store a note that is not a memory. Idempotent."""
         data = _plain(note)
         key = blake2b(_pack((data, subject or "")), digest_size=16).hexdigest()
         await self._journal.append(SESSION, [Draft(KEPT, data, "import")], key=key, subject=subject)
 
-    # -- out
+    # -- export
 
     async def export_to(
         self,
@@ -127,8 +128,8 @@ class ImportExport:
         whose: Callable[[str | None], bool],
         shown: ProgressCallback | None,
     ) -> MemoriesExported:
-        """Write memories to a folder in another program's format. Those that came from files of this format go where they
-        were."""
+        """Write memories to a folder in the format of another program. Memories that were imported from this format are
+        written to their original files."""
         chosen, notes, count = format_named(format), [], 0
         show = shown or (lambda what, done, total: None)
         async for memory in memories:
@@ -147,13 +148,13 @@ class ImportExport:
                 for event in page:
                     if not event.erased and event.data["metadata"].get("format") == format and whose(event.subject):
                         note = _restored(event.data)
-                        found[note.origin, note.metadata.get("order", 0)] = note  # the newest of a place
+                        found[note.origin, note.metadata.get("order", 0)] = note  # the newest of each origin
         for note in found.values():
             yield note
 
 
 def _said(note: Note, subject: str | None, now: int) -> MemoryInput:
-    """A note as what is to be remembered."""
+    """A note as input for a memory."""
     metadata: dict[str, Any] = {}
     if note.tags:
         metadata[TAGS] = list(note.tags)
@@ -164,14 +165,14 @@ def _said(note: Note, subject: str | None, now: int) -> MemoryInput:
     details: dict[str, Any] = {"title": _name(note.title), "key": _name(note.key), "metadata": metadata}
     if note.created is not None and note.created.timestamp() * 1e6 <= now and note.created.year >= 1970:
         details["valid_from"] = note.created
-    details["lasting"] = True  # "today" in a note of last year ended long ago, and is kept all the same
+    details["lasting"] = True  # words such as "today" in an old note do not end the memory
     said = MemoryInput(content, kind, subject, details, (), None)
     metadata[PLACES] = [_place(note, said)]
     return said
 
 
 def _name(text: str | None) -> str | None:
-    """A text, if it can be a title or a key; its place keeps it in any case."""
+    """The text if it can be a title or a key, otherwise None. The origin stores it in both cases."""
     try:
         return check_name("title", text) if text else None
     except InvalidInput:
@@ -179,7 +180,7 @@ def _name(text: str | None) -> str | None:
 
 
 def _place(note: Note, said: MemoryInput) -> dict[str, Any]:
-    """All that is needed to write a note where it was."""
+    """The origin of a note: all data that is needed to write its file again."""
     place = _plain(note)
     if said.content == note.text:
         del place["text"]
@@ -223,7 +224,7 @@ def _places(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _notes(memory: Memory, format: str) -> list[Note]:
-    """A memory as notes: one for each place that it came from, or one of its own."""
+    """A memory as notes: one for each origin in this format, or a single new one."""
     places = _places(memory.metadata)
     own = [place for place in places if place.get("metadata", {}).get("format") == format]
     if own or places:
@@ -246,10 +247,10 @@ def _notes(memory: Memory, format: str) -> list[Note]:
 
 
 def _placed(memory: Memory, place: Mapping[str, Any]) -> Note:
-    """A memory where it came from, with what changed since."""
+    """The note of a memory at one of its origins, with the changes since the import."""
     note = _restored({"text": memory.content, **place})
     stored = _said(note, memory.subject, 0)
-    # The same text may stand in several places under other headings: one of those is no new title.
+    # The same text may have several origins with different titles. None of these is a new title.
     titles = {stored.details["title"], *(_name(one.get("title")) for one in _places(memory.metadata))}
     now = {
         "text": note.text if memory.content == stored.content else memory.content,
@@ -270,7 +271,7 @@ def _tags(memory: Memory) -> tuple[str, ...]:
 
 
 def checked_path(path: object) -> str:
-    """The path of a folder or a file. Raises `InvalidInput` for what is none."""
+    """The path of a folder or a file as text. Raises `InvalidInput` if it is not a path."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise InvalidInput(f"{path!r} is no path", hint="give the path of a folder")
+        raise InvalidInput(f"{path!r} is not a path", hint="give the path of a folder")
     return os.fspath(path)

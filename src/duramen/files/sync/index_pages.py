@@ -1,7 +1,7 @@
-"""Indexes and daily logs: written from what the manifest knows, with the lines that people added left where they were.
+"""Writes indexes and daily logs from the manifest, and keeps the lines that people added.
 
-A line that looks like ours is ours, so that nothing of what was forgotten stays in a log; any other belongs to a person,
-and goes to the end of the page.
+A line in the format of duramen belongs to duramen, so that no forgotten memory stays in a log. Every other line belongs
+to a person and is moved to the end of the page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOGGED = re.compile(r"- [0-9]{2}:[0-9]{2} (~~)?\[")
 
 
 class IndexPages:
-    """Writes the indexes and the logs of a folder."""
+    """Writes the indexes and daily logs of a folder."""
 
     def __init__(self, folder: Folder, manifest: SyncManifest, walked: Walked) -> None:
         self._folder = folder
@@ -36,7 +36,7 @@ class IndexPages:
         self.skipped: list[SkippedFile] = []
 
     def write_indexes(self, scopes: set[bool]) -> None:
-        """The indexes whose scope changed, and those that are not there."""
+        """Write the indexes in `scopes` (True for the root index), and those that do not exist."""
         own, name = f"workspace/{self._folder.own}/MEMORY.md", self._folder.workspace
         for shared, path, heading in ((False, own, f"Memory of workspace {name}"), (True, ROOT, "Memory")):
             if shared not in scopes and path in self._walked.files:
@@ -47,7 +47,7 @@ class IndexPages:
             self._write(path, heading, lines)
 
     def write_days(self, days: set[str]) -> None:
-        """The logs of these days, and those that are not there."""
+        """Write the logs of these days, and those that do not exist."""
         missing = {day for day in self._manifest.days if f"memory/{day}.md" not in self._walked.files}
         for day in sorted(days | missing):
             self._write(f"memory/{day}.md", day, self._manifest.logged(day))
@@ -67,7 +67,7 @@ class IndexPages:
                 self.written.append(path)
             signature = self._folder.signature(path)
         except FileChanged:
-            self.skipped.append(SkippedFile(path, "edited just now: the next sync takes it up"))
+            self.skipped.append(SkippedFile(path, "it was edited during the sync: the next sync reads it"))
         except FileMalformed as error:
             self.skipped.append(SkippedFile(path, error.reason, error.line))
         except BoundaryRefused as error:
@@ -77,7 +77,7 @@ class IndexPages:
                 self._manifest.page(path, IndexPage(seen(signature), added))
 
     def _added(self, path: str, heading: str) -> list[str]:
-        """The lines of a page that people wrote."""
+        """The lines of a page that people added."""
         signature, page = self._walked.files.get(path), self._manifest.pages.get(path)
         if signature is None:
             return []
@@ -100,7 +100,8 @@ def _is_ours(text: str) -> bool:
 
 
 def note_day(manifest: SyncManifest, days: set[str], row: MemoryRow, stored: StoredMemory | None) -> None:
-    """The lines of a memory in the daily logs: when it was said, and when it ended. None for what was forgotten."""
+    """Log a memory on the day when it was recorded, and on the day when it ended. If `stored` is None, the memory was
+    forgotten, and its lines are removed. The changed days are added to `days`."""
     if stored is None:
         days |= manifest.unlog(f"{row.number}") | manifest.unlog(f"{row.number}-")
         return

@@ -1,4 +1,4 @@
-"""Journals what a person wrote in a file: a memory, a procedure, or an accepted proposal."""
+"""Journals the edits of a person: as a memory, a procedure, or an accepted proposal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_PROPOSAL = ("preference", "identity")
 
 
 class JournalEdit:
-    """Journals what a person wrote. Preferences and identity are proposed and accepted at once."""
+    """Journals the edits of a person. Preferences and identity are proposed and accepted in one step."""
 
     def __init__(self, service: MemoryService, actor: str = HUMAN, how: str = "written in a file") -> None:
         self._service = service
@@ -21,7 +21,7 @@ class JournalEdit:
         self._how = how
 
     async def say(self, said: MemoryInput) -> str | None:
-        """Remember it; gives the memory's id."""
+        """Store a new memory. Returns its id."""
         if said.steps and said.name:
             return await self._save(said)
         if said.kind in _BY_PROPOSAL:
@@ -46,7 +46,7 @@ class JournalEdit:
         return saved.memory.id
 
     async def revise(self, known: StoredMemory, said: MemoryInput) -> str | None:
-        """Put it in the place of what was there."""
+        """Replace a memory. Returns the id of the new memory."""
         if known.procedure is not None or said.kind in _BY_PROPOSAL or (said.steps and said.name):
             memory = await self.say(said)
             if memory is not None and memory != known.row.id and not await self._is_over(known):
@@ -59,6 +59,6 @@ class JournalEdit:
         return revised.id
 
     async def _is_over(self, known: StoredMemory) -> bool:
-        """Whether the new one has taken its place by itself, as one with the same key does."""
+        """Whether the memory has already ended, as when the new one has the same key."""
         found = await self._service.catalog.current(known.row.id, known.row.audience)
         return found is None

@@ -1,4 +1,4 @@
-"""What the store knows of the memories that have files."""
+"""Looks up the stored memories that have files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from .memory_mapping import FILE, MemoryInput, StoredMemory, path_of
 
 
 class KnownMemories:
-    """Looks memories up, with their texts and owners."""
+    """Looks up memories with their texts and subjects."""
 
     def __init__(self, journal: Journal, service: MemoryService) -> None:
         self._journal = journal
         self._service = service
 
     async def of(self, rows: Sequence[MemoryRow]) -> list[StoredMemory]:
-        """Rows with their texts; without those of sessions, and what was forgotten, erased or damaged."""
+        """The rows with their texts and subjects. Memories of single sessions, and forgotten, erased or damaged ones
+        are left out."""
         rows = [row for row in rows if row.intact and row.audience[:1] != b"t"]
         texts: Mapping[int, Mapping[str, Any]] = await self._service.texts.event_data(rows)
         found = []
@@ -32,13 +33,13 @@ class KnownMemories:
         return found
 
     async def versions(self, id: str) -> list[StoredMemory]:
-        """Every version of a memory that more than one session can see."""
+        """All versions of a memory, unless it belongs to a single session."""
         if not id or "\0" in id or not id.isascii():
             return []
         return await self.of(await self._rows(MemoryQuery(id=id, history=True)))
 
     async def numbered(self, numbers: Iterable[int]) -> list[StoredMemory]:
-        """The memories of these numbers that hold."""
+        """The current memories with these numbers."""
         wanted = tuple(sorted(numbers))
         if not wanted:
             return []
@@ -46,12 +47,12 @@ class KnownMemories:
         return [one for one in await self.of(rows) if one.row.closed is None]
 
     async def source(self, id: str | None) -> str | None:
-        """The event that a memory came from."""
+        """The event of a current memory, as "session#position". None if there is none."""
         found = [one.row for one in await self.versions(id or "") if one.row.closed is None]
         return f"{found[-1].session}#{found[-1].position}" if found else None
 
     async def actors(self, known: Iterable[StoredMemory]) -> dict[int, str]:
-        """Who said each memory, by number."""
+        """The actor of each memory, by number."""
         by_session: dict[str, list[MemoryRow]] = {}
         for one in known:
             by_session.setdefault(one.row.session, []).append(one.row)
@@ -63,14 +64,14 @@ class KnownMemories:
         return found
 
     async def identity(self, said: MemoryInput) -> str | None:
-        """The id of a memory that says this; None for a procedure, which is known by its name."""
+        """The id that a memory with this content has. None for a procedure, which is identified by its name."""
         if (said.steps and said.name) or not said.content.strip():
             return None
         owner = await self._journal.owner(said.subject)
         return memory_row(HOME, 0, memory_data(said.content, said.kind, said.details), owner).id
 
     async def filed_at(self, path: str, said: MemoryInput) -> str | None:
-        """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""
+        """The id of a current memory with this content and this path. It exists if an interrupted sync stored it."""
         id = await self.identity(said)
         if said.steps and said.name:
             found = await self._service.procedures.get(said.name, subject=said.subject)
@@ -82,7 +83,7 @@ class KnownMemories:
         return None
 
     async def has_owner(self, ref: str) -> bool:
-        """Whether the subject of this reference still exists."""
+        """Whether the subject with this reference still exists."""
         return await self._journal.bookmarks.owner_of(bytes.fromhex(ref)) is not None
 
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:

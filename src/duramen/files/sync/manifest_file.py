@@ -1,7 +1,7 @@
-"""Where the manifest of a folder is stored: whole, and after that what changed, line by line.
+"""Stores the manifest of a folder: a complete file, and a log of changes.
 
-`manifest` is replaced as a whole; `manifest-changes` grows by a line for each sync that changed a little, and names the
-manifest that it goes on from. A torn last line, of a process that was killed, is passed over.
+`manifest` is replaced atomically. `manifest-changes` gets one line for each sync with few changes. Each line names the
+manifest to which it belongs. An incomplete last line, which a killed process left, is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .sync_manifest import FORMAT_VERSION, ManifestState, SyncManifest
 FOLDER = ".duramen"
 _NAME = "manifest"
 _LITTLE = 500
-"""Up to so many changes are appended as a line; more, and the whole manifest is written."""
+"""Up to this many changes are appended as a line. For more, the whole manifest is written."""
 _MOST = 256 * 1024
 """Bytes of appended changes after which the whole manifest is written."""
 _LOCK_POLL = 0.1
@@ -33,15 +33,16 @@ _decode = msgspec.json.Decoder(ManifestState).decode
 
 @asynccontextmanager
 async def sync_lock(root: str) -> AsyncGenerator[None, None]:
-    """Hold the folder's sync lock, which excludes other processes, threads and tasks. Waits without a limit.
+    """Hold the sync lock of the folder, which excludes other processes, threads and tasks. Waits without a limit.
 
-    The system releases the lock when its holder dies. On a file system without locks nothing is excluded.
+    The system releases the lock when the process of its holder ends. On a file system without locks nothing is
+    excluded.
     """
     folder = os.path.join(root, FOLDER)
     with _trouble(folder, "use"):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.path.islink(folder):
-            raise FileError(f"{folder} is a symbolic link", hint="put a real folder there")
+            raise FileError(f"{folder} is a symbolic link", hint="replace it by a real folder")
         lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         while not _try_lock(lock):
@@ -59,7 +60,7 @@ def _try_lock(handle: int) -> bool:
 
 
 class ManifestFile:
-    """The manifest of a folder. Cached as long as no other process writes it."""
+    """Loads and saves the manifest of a folder. The manifest is cached until another process writes it."""
 
     def __init__(self, root: str, workspace: str) -> None:
         self._root = root
@@ -71,8 +72,8 @@ class ManifestFile:
         self._seen: tuple[int, ...] = ()
 
     def load(self) -> SyncManifest:
-        """The manifest; an empty one if there is none, or none that can be read. It is the caller's until it is saved.
-        Raises `InvalidInput` if the folder is another workspace's."""
+        """The manifest. Empty if there is none or it cannot be read. The caller owns it until `save`. Raises
+        `InvalidInput` if the folder belongs to another workspace."""
         manifest, self._manifest = self._manifest, None
         if manifest is not None and self._signature() == self._seen:
             return manifest
@@ -101,7 +102,7 @@ class ManifestFile:
                 yield state
 
     def save(self, manifest: SyncManifest) -> None:
-        """Store what changed, durably."""
+        """Store the changes durably."""
         if not self._base or manifest.lost or manifest.size > _LITTLE or self._is_long():
             self._save_whole(manifest)
         elif manifest.size:
@@ -113,11 +114,11 @@ class ManifestFile:
 
     def _save_whole(self, manifest: SyncManifest) -> None:
         base = secrets.token_hex(8)
-        new = f"{self._path}.new"  # under the lock there is one writer
+        new = f"{self._path}.new"  # the sync lock guarantees one writer
         with _trouble(new, "write"):
             self._write(new, os.O_TRUNC, _encode(manifest.whole(base)))
             os.replace(new, self._path)
-            with suppress(FileNotFoundError):  # it goes on from the one before, and is passed over
+            with suppress(FileNotFoundError):  # it belongs to the old manifest; if it stays, `load` ignores it
                 os.unlink(self._changes)
         self._base = base
 
@@ -144,7 +145,7 @@ class ManifestFile:
 
 
 def _expect_own(root: str, workspace: str) -> None:
-    """Without a manifest the folders say whose files these are."""
+    """Raise `InvalidInput` if there is a folder of another workspace. Used when there is no manifest."""
     try:
         others = sorted(set(os.listdir(os.path.join(root, "workspace"))) - {folder_name(workspace)})
     except OSError:
@@ -155,8 +156,8 @@ def _expect_own(root: str, workspace: str) -> None:
 
 def _another(root: str, workspace: str) -> InvalidInput:
     return InvalidInput(
-        f"{root} holds the files of workspace {workspace}",
-        hint="give each workspace a folder of its own: tenants do not share one",
+        f"{root} contains the files of workspace {workspace}",
+        hint="use a separate folder for each workspace",
     )
 
 
@@ -165,7 +166,9 @@ def _trouble(path: str, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(f"cannot {what} {path}: {error.strerror}", hint="look at its rights and the disk") from error
+        raise FileError(
+            f"cannot {what} {path}: {error.strerror}", hint="check its permissions and the free disk space"
+        ) from error
 
 
 def _content(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""One memory in the form of its file: read, changed, and put back."""
+"""Reads and changes one memory as the text of its file."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ class MemoryEdit:
         self._workspace = journal.workspace
 
     async def text(self, id: str) -> str:
-        """The file of a memory that holds."""
+        """The file text of a current memory. Raises `UnknownMemory`."""
         return render(memory_file_of(await self._current(id), self._service.policies))
 
     async def apply(self, id: str, text: str, actor: str | None) -> Memory:
-        """Put what a file says in the place of a memory."""
+        """Replace a memory by the content of a file text. Returns the new memory, or the old one if nothing changed.
+        Raises `UnknownMemory`, `FileMalformed`, or `InvalidInput` for the text of another memory or without content."""
         known = await self._current(id)
         file = parse(text, _NAME)
         if file.id is not None and file.id != id:
-            raise InvalidInput(f"this is the file of {file.id!r}", hint="edit that one, or leave its id out")
+            raise InvalidInput(
+                f"the text has the id of another memory: {file.id[:80]!r}", hint="edit that memory, or remove the `id`"
+            )
         if is_same(file, memory_file_of(known, self._service.policies)):
             return await self._service.catalog.get(id)
         if not (file.content.strip() or file.steps):
-            raise InvalidInput("there is nothing left to remember", hint="forget the memory instead")
+            raise InvalidInput("the text has no content to remember", hint="forget the memory instead")
         name = path_of(known, self._workspace).rpartition("/")[2]
         said = memory_input(file, file.kind or known.row.kind, name, known)
         memory = await JournalEdit(self._service, actor or HUMAN, "edited by hand").revise(known, said)

@@ -1,4 +1,4 @@
-"""A memory as a file, where its file lies, and what a file says as a memory."""
+"""Converts a memory to a memory file and back, and gives the path of its file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WEIGHTS = {"importance": 0.5, "confidence": 1.0}
 _PROCEDURE = ("procedure", "version")
 _TITLE = 70
 FILE, TAGS, EVIDENCE, FRONT, SUMMARY = "file", "tags", "evidence", "front", "summary"
-"""The part of a memory's metadata that its file shows: its file's name, tags, evidence, fields of the front matter that
-people added, and a summary that a person wrote."""
+"""Keys of a memory's metadata that its file shows: file name, tags, evidence, front-matter fields that people added,
+and a summary that a person wrote."""
 
 
 class StoredMemory(NamedTuple):
-    """A memory as it is stored: its row, the data of its event, and whose it is."""
+    """A stored memory: its row, the data of its event, and its subject."""
 
     row: MemoryRow
     data: Mapping[str, Any]
@@ -37,7 +37,7 @@ class StoredMemory(NamedTuple):
 
     @property
     def procedure(self) -> Mapping[str, Any] | None:
-        """Its steps and its name, if it was saved as a procedure."""
+        """The steps, name and version, if the memory was saved as a procedure. Otherwise None."""
         found = self.data.get("procedure")
         return found if isinstance(found, Mapping) else None
 
@@ -47,7 +47,7 @@ class StoredMemory(NamedTuple):
 
 
 def memory_file_of(known: StoredMemory, policies: Policies) -> MemoryFile:
-    """The file of a memory."""
+    """The memory file of a memory."""
     row, metadata, own = known.row, known.metadata, known.procedure
     content, steps = known.data["content"], ()
     if own is not None:
@@ -73,7 +73,7 @@ def memory_file_of(known: StoredMemory, policies: Policies) -> MemoryFile:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """Tags and evidence are what an application made of them: one text, or several."""
+    """Tags or evidence as texts. An application may have stored one text or several."""
     if not value:
         return ()
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
@@ -85,12 +85,12 @@ def _summary(known: StoredMemory, content: str, steps: tuple[str, ...]) -> str:
 
 
 def _derived(content: str, steps: tuple[str, ...]) -> str:
-    """The summary that follows from the text."""
+    """The summary derived from the content or the steps."""
     return brief(first_paragraph(content) or "; ".join(steps))
 
 
 def title_of(known: StoredMemory) -> str:
-    """What stands over a memory: its own title, or its first words."""
+    """The title of a memory: its own, the name of its procedure, or its first words."""
     title = known.data.get("title")
     if title:
         return " ".join(str(title).split())
@@ -114,7 +114,7 @@ def _extra(known: StoredMemory) -> dict[str, Any]:
 
 
 def path_of(known: StoredMemory, workspace: str) -> str:
-    """Where the file of a memory lies. It depends on nothing but the memory: a rebuild gives the same."""
+    """The path of a memory's file. It depends only on the memory, so a rebuild gives the same path."""
     folder = folder_of(known.row.kind, workspace)
     chosen = known.metadata.get(FILE)
     if isinstance(chosen, str) and _is_place(f"{folder}/{chosen}", workspace):
@@ -126,13 +126,13 @@ def path_of(known: StoredMemory, workspace: str) -> str:
 
 
 def other_path(known: StoredMemory, workspace: str) -> str:
-    """Where it lies if that place is taken."""
+    """The path of a memory's file if another file has its usual path."""
     name = file_name(title_of(known), f"{known.row.audience.hex()} {known.row.id}")
     return f"{folder_of(known.row.kind, workspace)}/{name}"
 
 
 def folder_of(kind: str, workspace: str) -> str:
-    """The folder of a kind. Kinds of an application's own lie with the facts."""
+    """The folder of a kind. Kinds that an application defines share the folder of facts."""
     if kind in _OWN:
         return kind
     return f"workspace/{folder_name(workspace)}/knowledge/{_FOLDERS.get(kind, 'facts')}"
@@ -147,7 +147,7 @@ def _is_place(path: str, workspace: str) -> bool:
 
 
 def index_line_of(file: MemoryFile, path: str) -> IndexLine:
-    """The line of a file in an index that lies at the root."""
+    """The line of a file in an index at the root."""
     return IndexLine(
         title=file.title or brief(file.gist, _TITLE),
         path=path,
@@ -158,11 +158,11 @@ def index_line_of(file: MemoryFile, path: str) -> IndexLine:
     )
 
 
-# -- back
+# -- from a file to a memory
 
 
 class MemoryInput(NamedTuple):
-    """What a file says as a memory."""
+    """The content of a file, as input for a memory."""
 
     content: str
     kind: str
@@ -173,9 +173,10 @@ class MemoryInput(NamedTuple):
 
 
 def memory_input(file: MemoryFile, kind: str, name: str, before: StoredMemory | None) -> MemoryInput:
-    """What a person wrote, on top of what was there before. A title that only repeats the first words is none."""
+    """The input for a memory from a file, with details of the memory `before` that the file does not show. A title
+    that only repeats the first words is dropped. Raises `InvalidInput` for the scope "session"."""
     if file.scope == "session":
-        raise InvalidInput("a session's own memory has no file", hint="leave `scope` out")
+        raise InvalidInput('a memory with scope "session" cannot have a file', hint="remove `scope`")
     title = file.title
     if title is not None and (title == brief(first_paragraph(file.content), _TITLE) or _is_untouched(title, before)):
         title = None if before is None else before.data.get("title")
@@ -198,7 +199,7 @@ def _metadata(file: MemoryFile, name: str, before: StoredMemory | None) -> dict[
 
 
 def _own_summary(file: MemoryFile, before: StoredMemory | None) -> str | None:
-    """A summary that a person wrote; None for one that only followed from the text as it was, or as it is."""
+    """The summary that a person wrote. None if it is only derived from the old or the new text."""
     derived = {_derived(file.content, file.steps)}
     if before is not None:
         text, own = before.data["content"], before.procedure
@@ -209,7 +210,8 @@ def _own_summary(file: MemoryFile, before: StoredMemory | None) -> str | None:
 
 
 def _still(before: StoredMemory, content: str) -> dict[str, Any]:
-    """What held of a memory holds of it in other words, too. When it ends by its old words, the new ones say."""
+    """Details of the old memory that still apply to its new text. An end date that was derived from the old text is
+    dropped, because the new text determines it."""
     data, kept = before.data, {}
     if data.get("speaker"):
         kept["speaker"] = data["speaker"]
@@ -228,7 +230,7 @@ def _is_untouched(title: str, before: StoredMemory | None) -> bool:
 
 
 def is_same(file: MemoryFile, other: MemoryFile) -> bool:
-    """Whether two memory files say the same. Fields that only the store sets do not count."""
+    """Whether two memory files have the same content. Fields that only the store sets are ignored."""
     return _meant(file) == _meant(other)
 
 

@@ -1,4 +1,4 @@
-"""What a sync did."""
+"""The result of a sync."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """A change that a person made in the files and that is journaled now: `what` is "edited", "added", "deleted",
-    "verified" or "proposed"; `memory` is the id of what it became, or was; `event` the one that says so, as
-    ``"session#position"``."""
+    """A change that a person made in a file, and that the sync journaled.
+
+    `what` is "edited", "added", "deleted", "verified" or "proposed". `memory` is the id of the new or ended memory.
+    `event` is the event that records the change, as ``"session#position"``.
+    """
 
     path: str
     what: str
@@ -19,7 +21,7 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that was left alone, and why; `line` is where to look, if that is known."""
+    """A file that was not read or written, and why. `line` is the line of the problem, if it is known."""
 
     path: str
     reason: str
@@ -28,8 +30,11 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class FilesSynced:
-    """What a sync did. `conflicts` are files that were edited while the memory changed: both are kept, the edit as a
-    memory of its own. `skipped` were not understood, or refused. `commits` are those of git."""
+    """What a sync did.
+
+    `conflicts` are files that were edited while their memory was replaced: both are kept, the edit as another memory.
+    `skipped` are files that could not be parsed or were refused. `commits` are the ids of the new git commits.
+    """
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -40,5 +45,5 @@ class FilesSynced:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was different on either side."""
+        """Whether the sync changed a file or a memory."""
         return bool(self.written or self.removed or self.edits or self.conflicts)

@@ -1,4 +1,4 @@
-"""What goes on now, as files that are never read back: pending proposals, and runs that are not finished."""
+"""Pending proposals and open runs as files that are never read back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...memory.memory_service import MemoryService
 from ...ports import RunQuery
 from ..formats.index_file import brief
 
-_NOTE = "Written by duramen, volatile: nothing here is read back."
+_NOTE = "Written by duramen. Changes to this file are overwritten and never read."
 _MOST = 100
 
 
 async def runtime_files(journal: Journal, service: MemoryService, own: str) -> dict[str, str]:
-    """The texts of the volatile files, by path."""
+    """The texts of the runtime files by path."""
     pending = [
         f"- [{one.kind}] {brief(one.content)} (`{one.id}`, {one.made:%Y-%m-%d %H:%M})"
         async for one in service.proposals.listed(ProposalState.PENDING, None, True)
@@ -25,10 +25,10 @@ async def runtime_files(journal: Journal, service: MemoryService, own: str) -> d
         waits = "" if row.waiting is None else f", waits for {brief(row.waiting, 80)}"
         runs.append(f"- {brief(row.task, 80)} (`{row.run}`), since {moment(row.created):%Y-%m-%d %H:%M}{waits}")
     return {
-        f"workspace/{own}/runtime/proposals.md": _page("Proposals that wait for a person", pending),
-        f"workspace/{own}/runtime/runs.md": _page("Runs that are not finished", runs),
+        f"workspace/{own}/runtime/proposals.md": _page("Pending proposals", pending),
+        f"workspace/{own}/runtime/runs.md": _page("Open runs", runs),
     }
 
 
 def _page(title: str, lines: list[str]) -> str:
-    return "\n".join([f"# {title}", "", _NOTE, "", *(lines or ["Nothing."]), ""])
+    return "\n".join([f"# {title}", "", _NOTE, "", *(lines or ["None."]), ""])

@@ -1,7 +1,7 @@
-"""What the last sync left: which file holds which memory, how each looked, and how far the store was read.
+"""The manifest of a folder: the memory and the signature of each file, and how far the store was read.
 
-It makes the next sync look only at what changed. It can be lost: without it everything is compared again, and only
-deleted files are not recognised.
+With it, the next sync processes only changes. Without it, the sync compares everything, but cannot recognise deleted
+files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ FORMAT_VERSION = 2
 
 
 class ManifestEntry(msgspec.Struct, array_like=True):
-    """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, by
-    reference whose it is, and in which folder it lies."""
+    """A file that contains a memory: number and id of the memory, its line in the index, the signature of the file, the
+    expiry of the memory, the reference of its subject, and the inode of the folder."""
 
     number: int
     id: str
@@ -30,28 +30,28 @@ class ManifestEntry(msgspec.Struct, array_like=True):
 
 
 class LogLine(msgspec.Struct, array_like=True):
-    """A line of a daily log: when, and what."""
+    """A line of a daily log, and its time."""
 
     time: int
     line: str
 
 
 class IndexPage(msgspec.Struct, array_like=True):
-    """An index or a log, which we write: how it looked, and the lines in it that people added."""
+    """An index or a daily log: its signature, and the lines that people added."""
 
     seen: tuple[int, int, int, int]
     added: list[str] = []
 
 
 class Commit(msgspec.Struct, array_like=True):
-    """What is to be committed to git: which files, and what to say."""
+    """A planned git commit: its files and its message."""
 
     paths: list[str]
     message: str
 
 
 class ManifestState(msgspec.Struct, kw_only=True):
-    """A manifest as it is stored, or what changed in one: None stands for what went."""
+    """A stored manifest, or the changes of one. In changes, None means removed."""
 
     base: str
     workspace: str
@@ -66,15 +66,18 @@ class ManifestState(msgspec.Struct, kw_only=True):
 
 
 class SyncManifest:
-    """What the last sync left. `owed` are memories whose files could not be written, `commits` what is not in git yet:
-    the next sync tries again. It notes what changes in it, and keeps what is asked for at each sync in order: with many
-    thousand files one change must not cost a walk through all of them."""
+    """The state of a folder after a sync.
+
+    `owed` are the numbers of memories whose files could not be written, `commits` the commits that were not made. The
+    next sync tries both again. The manifest records its own changes and keeps its lines sorted, so that one change does
+    not cost a pass over many thousands of files.
+    """
 
     def __init__(self, workspace: str) -> None:
         self.workspace = workspace
         self.files: dict[str, ManifestEntry] = {}
         self.numbers: dict[int, str] = {}
-        """The files, by the numbers of the memories in them."""
+        """The path of each file, by the number of its memory."""
         self.expiring: dict[str, int] = {}
         self.days: dict[str, dict[str, LogLine]] = {}
         self.audiences: dict[str, int] = {}
@@ -86,10 +89,10 @@ class SyncManifest:
         self._ordered: dict[str, list[tuple[int, str, str]]] = {}
         self._news = ManifestChanges()
         self.replaced = False
-        """Whether all of it must be stored again."""
+        """Whether the whole manifest must be stored again."""
 
     def put(self, path: str, entry: ManifestEntry) -> None:
-        """A file holds a memory."""
+        """Add or replace the entry of a file."""
         self._unlist(path)
         self.files[path] = entry
         self.numbers[entry.number] = path
@@ -99,7 +102,7 @@ class SyncManifest:
         self._news.files.add(path)
 
     def drop(self, path: str) -> ManifestEntry | None:
-        """A file holds a memory no longer."""
+        """Remove the entry of a file. Returns it, or None if there was none."""
         entry = self._unlist(path)
         if entry is not None:
             del self.files[path]
@@ -116,18 +119,18 @@ class SyncManifest:
         return entry
 
     def clear(self) -> None:
-        """There are no files; what is owed, stays."""
+        """Remove everything except `persona`, `owed` and `commits`."""
         fresh = SyncManifest(self.workspace)
         fresh.persona, fresh.owed, fresh.commits = self.persona, self.owed, self.commits
         self.__dict__ = fresh.__dict__
         self.replaced = True
 
     def lines(self, shared: bool) -> list[str]:
-        """The lines of an index, in order: the root's, or the workspace's."""
+        """The sorted lines of the root index (`shared`) or the workspace index."""
         return list(self._listed[shared])
 
     def log(self, day: str, number: str, entry: LogLine) -> bool:
-        """Put a line into the log of a day; False if it is there."""
+        """Add or replace a line in the log of a day. Returns False if nothing changed."""
         lines = self.days.setdefault(day, {})
         before = lines.get(number)
         if before == entry:
@@ -141,7 +144,7 @@ class SyncManifest:
         return True
 
     def unlog(self, number: str) -> set[str]:
-        """Take a line out of the logs; gives the days that had it."""
+        """Remove a line from the logs. Returns the days that contained it."""
         found = {day for day, lines in self.days.items() if number in lines}
         for day in found:
             entry = self.days[day].pop(number)
@@ -152,16 +155,16 @@ class SyncManifest:
         return found
 
     def logged(self, day: str) -> list[str]:
-        """The lines of a day's log, in order."""
+        """The lines of the log of a day, in time order."""
         return [line for _, _, line in self._ordered.get(day, ())]
 
     def count(self, audience: str, changes: int) -> None:
-        """An audience was read up to here."""
+        """Record up to which change an audience was read."""
         self.audiences[audience] = changes
         self._news.audiences.add(audience)
 
     def page(self, path: str, page: IndexPage | None) -> None:
-        """How an index or a log looks; None: it is gone."""
+        """Record the state of an index or a log. None removes it."""
         if self.pages.get(path) != page:
             self._news.pages.add(path)
         if page is None:
@@ -172,7 +175,7 @@ class SyncManifest:
     # -- storing
 
     def whole(self, base: str) -> ManifestState:
-        """All of it."""
+        """The whole manifest, to be stored."""
         return ManifestState(
             base=base,
             workspace=self.workspace,
@@ -184,7 +187,7 @@ class SyncManifest:
         )
 
     def changes(self, base: str) -> ManifestState:
-        """What changed since it was last stored."""
+        """The changes since the manifest was last stored."""
         days: dict[str, dict[str, LogLine | None]] = {}
         for day, number in sorted(self._news.days):
             days.setdefault(day, {})[number] = self.days.get(day, {}).get(number)
@@ -199,7 +202,7 @@ class SyncManifest:
         )
 
     def apply(self, state: ManifestState) -> None:
-        """Take over what was stored, or what changed after that."""
+        """Apply a stored manifest or stored changes."""
         self.audiences.update(state.audiences)
         for path, entry in state.files.items():
             self.drop(path) if entry is None else self.put(path, entry)
@@ -214,13 +217,13 @@ class SyncManifest:
         return {"persona": self.persona, "owed": list(self.owed), "commits": list(self.commits)}
 
     def mark_saved(self) -> None:
-        """What changed is stored."""
+        """Forget the recorded changes, because they are stored."""
         self._news = ManifestChanges(small=_encode(self._small()))
         self.replaced = False
 
     @property
     def size(self) -> int:
-        """How much changed."""
+        """The number of recorded changes."""
         news = self._news
         return len(news.files) + len(news.days) + len(news.audiences) + len(news.pages) + self._is_odd()
 
@@ -229,7 +232,8 @@ class SyncManifest:
 
     @property
     def lost(self) -> bool:
-        """Whether something went: it must not stay in what is stored, as it may have been forgotten."""
+        """Whether something was removed. Then the whole manifest is stored again, because removed lines may be of
+        forgotten memories and must not stay on disk."""
         news = self._news
         return (
             self.replaced
@@ -239,7 +243,7 @@ class SyncManifest:
 
 
 class ManifestChanges:
-    """What changed in a manifest."""
+    """The recorded changes of a manifest."""
 
     def __init__(self, small: bytes = b"") -> None:
         self.files: set[str] = set()
@@ -250,7 +254,7 @@ class ManifestChanges:
 
 
 def is_shared(path: str) -> bool:
-    """Whether a memory file is listed in the root's index."""
+    """Whether a memory file is listed in the root index."""
     return path.startswith(("preference/", "identity/"))
 
 
@@ -264,5 +268,5 @@ _encode = msgspec.json.Encoder().encode
 
 
 def seen(signature: Signature) -> tuple[int, int, int, int]:
-    """A signature as it is noted."""
+    """A signature as the manifest stores it."""
     return signature.size, signature.mtime, signature.inode, signature.ctime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
@@ -22,7 +22,7 @@ from ...errors import InvalidInput
 from ...runtime import drive, drive_iterator
 from .channels import SavedLists
 from .handle import HandleAdapter
-from .serializer import ValueSerializer
+from .serializer import ValueSerializer, strict_serializer
 from .thread_removal import ThreadRemoval
 from .threads import Threads
 
@@ -31,7 +31,10 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     """A checkpointer that stores only what changed: each message is written once, however long the conversation is.
 
     A thread is the session with the same id. Sync and async graph calls work with both kinds of handle. LangGraph's own
-    serializer (`serde`) serializes the values, without pickle.
+    serializer serializes the values, without pickle.
+
+    Only plain data, messages and LangGraph's own types are loaded by default, because a manipulated row can name any
+    function. List the other types of your state in `types`. Or pass a serializer of your own as `serde`.
 
     If two runs continue from the same checkpoint of a thread, the messages of one would be lost. The second one to save
     gets a `CheckpointConflict`. With `on_conflict="allow"` it overwrites the first silently, as with LangGraph's own
@@ -45,9 +48,10 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         dm: Duramen | AsyncDuramen,
         *,
         serde: SerializerProtocol | None = None,
+        types: Iterable[type | tuple[str, str]] = (),
         on_conflict: Literal["refuse", "allow"] = "refuse",
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=strict_serializer(types) if serde is None else serde)
         if on_conflict not in ("refuse", "allow"):
             raise InvalidInput(f"on_conflict cannot be {on_conflict!r}", hint='use "refuse" or "allow"')
         self._handle = HandleAdapter(dm)

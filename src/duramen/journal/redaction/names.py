@@ -1,7 +1,7 @@
 """Which names are those of credentials.
 
-A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`), so that `max_tokens` and `next_page_token` are
-left alone while `access_token` is not.
+A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`). So `access_token` is redacted, and `max_tokens`
+and `next_page_token` are not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def words_of(name: str) -> list[str]:
 
 @lru_cache(maxsize=16384)
 def names_a_credential(name: str) -> bool:
-    """Whether a value under this name is a credential."""
+    """Whether a field with this name contains a credential."""
     words = words_of(name)
     if not words or words[-1] in _HARMLESS_AFTER:
         return False

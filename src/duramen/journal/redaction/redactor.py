@@ -1,7 +1,8 @@
-"""Credentials never reach the journal: values under telling names, and telling values, are replaced.
+"""Redaction: replaces credentials before they reach the journal, by the name of a field and by patterns in text.
 
-Only text and bytes are replaced: a count under `tokens` is not a secret. Text is searched as well. JSON inside text (a
-tool call's arguments) is read as JSON where its structure may show more. No text makes the search slow.
+Only text and bytes are replaced: a number under `tokens` is not a secret. Text that is JSON, such as the arguments of a
+tool call, is also parsed if patterns may not see its structure. Every pattern takes linear time, so no text makes the
+search slow.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _CACHED = 16384
 
 
 class Redactor:
-    """Decides what is replaced. `extra` names are credentials too, `keep` names never are; with `values`
-    off, only names count."""
+    """Decides what is redacted. Fields named in `extra` always are, fields named in `keep` never are. With `values`
+    False, text is not searched."""
 
     def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
         self._extra = frozenset(name.lower() for name in extra)
@@ -37,7 +38,7 @@ class Redactor:
         """Keys of mappings that hold no credential."""
 
     def hides(self, name: object) -> bool:
-        """Whether text and bytes under this name are replaced."""
+        """Whether text and bytes in a field with this name are redacted."""
         if isinstance(name, bytes):
             name = name.decode("latin-1")
         if not isinstance(name, str):
@@ -51,8 +52,9 @@ class Redactor:
         return known
 
     def member(self, key: object, item: Any, named: bool) -> Any:
-        """What is stored under a key of a mapping: hidden if the key, or in a named value its name, tells of a
-        credential; under `headers` also in pairs. A JSON schema's description of a field is no value."""
+        """The item to store under a key of a mapping. It is redacted if the key names a credential, or if `named` is
+        True and the key is "value". Under a key that ends in "headers", (name, value) pairs are redacted too. A JSON
+        schema that describes a field is not redacted."""
         if self.hides(key) or (named and key == "value"):
             return item if isinstance(item, dict) and item.get("type") in _SCHEMA_TYPES else _hide(item)
         if type(item) in (list, tuple) and isinstance(key, str) and key.lower().endswith("headers"):
@@ -60,13 +62,13 @@ class Redactor:
         return item
 
     def pair(self, pair: Any) -> Any:
-        """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
+        """The pair, with its second item redacted if the first one names a credential."""
         if type(pair) in (list, tuple) and len(pair) == 2 and self.hides(pair[0]):
             return type(pair)((pair[0], _hide(pair[1])))
         return pair
 
     def names_a_value(self, mapping: Mapping[Any, Any]) -> bool:
-        """Whether a mapping reads as {"name": a telling name, "value": …}."""
+        """Whether a mapping is {"name": the name of a credential, "value": …}."""
         return "value" in mapping and self.hides(mapping.get("name"))
 
     def key(self, key: str, *taken: Container[Any]) -> str:
@@ -102,7 +104,7 @@ class Redactor:
         return value if found == text else found.encode()
 
     def text(self, value: str) -> str:
-        """The text with credentials inside it replaced."""
+        """The text with the credentials in it replaced."""
         if not self._values or len(value) < _SHORTEST:
             return value
         lowered = lower_case(value)
@@ -118,7 +120,7 @@ class Redactor:
         return value
 
     def _without_assigned(self, value: str, lowered: str, stems: Iterable[str]) -> tuple[str, bool]:
-        """The text without the values of telling names, and whether there is such a name."""
+        """The text without the values of names of credentials, and whether it contains such a name."""
         telling: list[str] = []
 
         def hides(name: str) -> bool:
@@ -130,7 +132,7 @@ class Redactor:
         return _without(value, credential_spans(value, lowered, stems, hides)), bool(telling)
 
     def _as_json(self, value: str) -> str:
-        """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
+        """JSON text with the credentials that only its structure reveals replaced. Other text is returned unchanged."""
         try:
             parsed = json.loads(value)
             cleaned = self._tree(parsed)
@@ -148,7 +150,7 @@ class Redactor:
 
 
 def _hide(value: Any) -> Any:
-    """The value with every text and bytes in it replaced; numbers and None stay."""
+    """The value with all text and bytes in it replaced. Numbers and None stay."""
     if isinstance(value, (str, bytes, bytearray)):
         return REDACTED if value else value
     if isinstance(value, dict):

@@ -101,7 +101,7 @@ _COMMANDS = (
 
 
 def redact_shapes(value: str, lowered: str) -> str:
-    """The text with everything replaced that is a credential by its shape alone. `lowered` is the text in lower case."""
+    """The text with every credential replaced that its shape reveals. `lowered` is the text in lower case."""
     words = _long_words(value)
     if words:
         value = _redact_keys(_substituted(value, lowered, _SCHEMES), words)

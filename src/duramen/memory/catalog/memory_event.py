@@ -34,19 +34,21 @@ _unpack = msgspec.msgpack.decode
 class MemoryDetails(TypedDict, total=False):
     """Details of a memory other than its content and kind.
 
-    key             what it is about, such as "home city": a newer memory with the same key replaces it
-    title           a short heading
-    metadata        plain data to filter by
-    importance      from 0 (trivial) to 1 (vital); 0.5 if not given
-    confidence      from 0 to 1; 1 if not given
-    valid_from, valid_to    when it holds in the world; from now on and without end if not given
-    ttl             seconds after which it is no longer recalled; stating it again restarts the time
-    lasting         True: it does not end, although its text says "today", "this week" or "until Friday";
-                    False (the default): it ends then
-    scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
-    speaker         who said it
-    relations       relations between names that it mentions, each as (subject, relation, object), such as
-                    ("Ada", "manages", "Bo"); `neighbours` returns them together with those it reads from the text
+    Attributes:
+        key: what it is about, such as "home city": a newer memory with the same key replaces it.
+        title: a short heading.
+        metadata: plain data to filter by.
+        importance: from 0 (trivial) to 1 (vital); 0.5 if not given.
+        confidence: from 0 to 1; 1 if not given.
+        valid_from: when it starts to hold in the world; now if not given.
+        valid_to: when it ceases to hold in the world; never if not given.
+        ttl: seconds after which it is no longer recalled; stating it again restarts the time.
+        lasting: True if it does not end, although its text says "today", "this week" or "until Friday". By default it
+            ends then.
+        scope: who may recall it: "workspace", "subject" (the person it is about) or "session".
+        speaker: who said it.
+        relations: relations between names that it mentions, each as (subject, relation, object), such as ("Ada",
+            "manages", "Bo"); `neighbours` returns them together with those it reads from the text.
     """
 
     key: str | None

@@ -1,1 +1,1 @@
-"""Code that the stores share: group commit, row formats, checksums, SQL files."""
+"""Code that the stores share: group commit, row formats, checksums, the integrity check, SQL files."""

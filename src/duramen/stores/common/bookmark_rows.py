@@ -1,4 +1,4 @@
-"""Bookmarks and chunks as the stores read and write them: checked, and refused where another writer was first."""
+"""Rows of bookmarks and chunks: their columns, checksums and conflict checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .row_checksum import checksum
 
 
 def bookmark_columns(place: Sequence[Any], bookmark: Bookmark) -> tuple[Any, ...]:
-    """The columns of a bookmark's row: where it belongs, its fields, its checksum."""
+    """The columns of a bookmark's row. `place` is the key of its session."""
     return (*place, *bookmark[:-1], checksum(*place, *_comparable(bookmark)))
 
 
@@ -21,13 +21,14 @@ def _comparable(bookmark: Bookmark) -> tuple[Any, ...]:
 
 
 def read_bookmark(place: Sequence[Any], row: Sequence[Any]) -> Bookmark:
-    """A bookmark from its columns and its checksum. Damage is said, not raised: others must still be found."""
+    """A bookmark from its columns. A damaged one is not raised but returned with `intact` False, so that it does not
+    hide others."""
     name, id_, position, time, expires, pinned, owner, manifest, check = row
     bookmark = Bookmark(name, id_, position, time, expires, bool(pinned), owner, manifest)
     try:
         intact = checksum(*place, *_comparable(bookmark)) == check
     except (TypeError, ValueError, OverflowError):
-        intact = False  # a value of another type than was stored
+        intact = False  # damage changed the type of a value
     return bookmark if intact else bookmark._replace(intact=False)
 
 
@@ -37,14 +38,14 @@ def chunk_columns(place: Sequence[Any], chunk: Chunk) -> tuple[Any, ...]:
 
 
 def checked_chunk(place: Sequence[Any], row: Sequence[Any]) -> Chunk:
-    """A chunk from its columns and its checksum; one that does not match has an empty body."""
+    """A chunk from its columns. A damaged one gets an empty body."""
     fields = row[:-1]
     chunk = Chunk._make(fields)
     return chunk if checksum(*place, *fields) == row[-1] else chunk._replace(body=b"")
 
 
 def placed(change: BookmarkChanges, records: Sequence[Record]) -> list[Bookmark]:
-    """The bookmarks of a batch at the positions and times that its events got."""
+    """The bookmarks of a batch with the positions and times of their events."""
     events = [records[one.position] for one in change.bookmarks]
     return [
         one._replace(position=event.position, time=event.time)
@@ -55,8 +56,8 @@ def placed(change: BookmarkChanges, records: Sequence[Record]) -> list[Bookmark]
 def refuse_conflict(
     session: str, change: BookmarkChanges, newest: Callable[[str], str | None], end: Callable[[int], int]
 ) -> None:
-    """Raise if another writer set a bookmark or extended the chunk log first. `newest` gives the id of the newest
-    bookmark under a name, `end` where a chunk log ends."""
+    """Raise `CheckpointConflict` or `ChunkLogMoved` if another writer set a bookmark or extended the chunk log first.
+    `newest` returns the id of the newest bookmark with a name, `end` the end of a chunk log."""
     if change.after is not None:
         name, expected = change.after
         found = newest(name)

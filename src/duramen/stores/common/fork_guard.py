@@ -1,7 +1,7 @@
-"""Handles belong to the process that opened them.
+"""A handle belongs to the process that opened it.
 
-A forked child must neither use nor close its parent's connections: closing alone could touch a file or say
-goodbye on a shared socket. So the child keeps them, unused, and its calls are refused.
+A forked child must not use the connections of its parent, and must not close them: closing could change a file or end
+the session on a shared socket. The child keeps the connections unused, and its calls raise `ForkedHandle`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from ...errors import ForkedHandle
 _open: WeakSet[Any] = WeakSet()
 _left_behind: list[Any] = []
 inherited: list[str] = []
-"""Files that the parent had open in SQLite when it forked."""
+"""SQLite files that the parent process had open when it forked."""
 
 
 def watch(store: Any) -> None:
-    """In every child of this process, keep the store's connections alive and call its `disown`."""
+    """In every forked child, keep the store's connections alive and call its `disown`."""
     _open.add(store)
 
 
 def unwatch(store: Any) -> None:
-    """The store was closed: children have nothing to do with it."""
+    """Undo `watch` after the store was closed."""
     _open.discard(store)
 
 
 def forked() -> ForkedHandle:
-    """The error for a child that uses a handle of its parent."""
+    """The error for a child process that uses a handle of its parent."""
     return ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
 
 
 def refuse_inherited(path: str) -> None:
-    """Raise `ForkedHandle` for a file that the parent had open. SQLite keeps what it knows of a file's locks in
-    the process; a child inherits that knowledge but not the locks, and would write without them."""
+    """Raise `ForkedHandle` for a file that the parent process had open. SQLite keeps the state of its file locks in
+    process memory. A forked child inherits this state but not the locks, so it would write without locks."""
     for other in inherited:
         if os.path.exists(other) and os.path.exists(path) and os.path.samefile(other, path):
             raise ForkedHandle(

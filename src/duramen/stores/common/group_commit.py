@@ -1,11 +1,13 @@
-"""Group commit: appends that arrive together share one transaction, each with its own outcome.
+"""Group commit: appends that arrive together share one transaction, and each has its own outcome.
 
-A writer that arrives while no commit runs becomes the leader and commits all that is waiting; those who arrive
-meanwhile wait and are the next group. A lone writer therefore pays for no hand-over, and many writers share
-one sync. Threads of a group wake one another in a chain: woken all at once they would only fight for the interpreter.
-The next leader sits in the middle of the chain, so that its sync overlaps with what the others do next. Under an
-event loop the leader is a thread, and one wake-up tells a whole group its outcomes; plain code beside the loop waits
-for the same thread.
+A thread that arrives while no commit runs becomes the leader and commits. Threads that arrive during that commit wait
+and form the next group. A single writer therefore commits without a thread switch, and many writers share one sync.
+
+The threads of a group wake each other in a chain, because threads that wake at the same time would compete for the
+interpreter lock. The next leader is placed halfway in the chain, so that its sync overlaps with the work of the others.
+
+With an event loop, a worker thread is always the leader, and resolves all futures of a group in one callback per loop.
+Blocking code in the same process waits for the same worker thread.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Ticket(Generic[Q, A]):
-    """A request on its way through a group, and what came of it."""
+    """A request and its outcome. `turn` wakes its thread, `following` is the next thread of the chain."""
 
     __slots__ = ("abandoned", "answer", "error", "following", "future", "linked", "request", "turn")
 
@@ -44,7 +46,7 @@ class Ticket(Generic[Q, A]):
         return self.answer is not None or self.error is not None
 
     def outcome(self) -> A:
-        """The answer, or raise the error."""
+        """Return the answer, or raise the error."""
         if self.error is not None:
             raise self.error
         assert self.answer is not None
@@ -52,7 +54,7 @@ class Ticket(Generic[Q, A]):
 
 
 class Duty(Generic[Q, A]):
-    """What a thread in `commit` owes to the others."""
+    """What a thread in `commit` must still do for the other threads: wake them, and name the next leader."""
 
     __slots__ = ("discharged", "group", "leads", "ticket", "wakes")
 
@@ -76,15 +78,15 @@ class GroupCommit(Generic[Q, A]):
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
         self.leading = False
-        """Whether a thread commits for the group."""
+        """Whether a thread is the leader now."""
         self._kicked_by: Loop | None = None
         self._worker: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
         self._closed = False
 
     def commit(self, request: Q) -> A:
-        """Block until the request is settled. Interrupted, it leaves the group in order: whether the request
-        lands is then open."""
+        """Block until the request has an outcome, and return or raise it. If the thread is interrupted, the other
+        threads are not affected, and it is unknown whether the request was stored."""
         duty: Duty[Q, A] = Duty()
         interrupt: BaseException | None = None
         try:
@@ -93,7 +95,7 @@ class GroupCommit(Generic[Q, A]):
             while not duty.discharged:
                 try:
                     self._discharge(duty)
-                except BaseException as error:  # noqa: BLE001 - an interrupt; the rest is still to be done
+                except BaseException as error:  # noqa: BLE001 - an interrupt must not stop the hand-over
                     interrupt = error
             if interrupt is not None:
                 raise interrupt
@@ -116,23 +118,23 @@ class GroupCommit(Generic[Q, A]):
         if not ticket.settled:
             following, ticket.following = ticket.following, None
             if following is not None:
-                following.release()  # first: the others go on while this thread commits
+                following.release()  # first, so that the others continue while this thread commits
             self._take(duty)
             self._settle(duty.group)
         return ticket.outcome()
 
     def _take(self, duty: Duty[Q, A]) -> None:
-        """Make the waiting, oldest first, this thread's group."""
+        """Make the oldest waiting requests the group of this thread."""
         with self._mutex:
             duty.leads = True
             duty.group = self._waiting[: self._largest]
             del self._waiting[: self._largest]
 
     def _discharge(self, duty: Duty[Q, A]) -> None:
-        """Wake the threads that wait for this one. Can be repeated after an interrupt: a turn that was taken from the
-        iterator is released before an interrupt can come between."""
+        """Wake the threads that wait for this one. It can be repeated after an interrupt, because an interrupt cannot
+        occur between taking a turn from the iterator and releasing it."""
         with self._mutex:
-            if duty.ticket is None and not self._waiting and duty.wakes is None:  # a lone writer owes nothing
+            if duty.ticket is None and not self._waiting and duty.wakes is None:  # a single writer wakes nobody
                 self.leading = self.leading and not duty.leads
                 duty.discharged = True
                 return
@@ -143,8 +145,8 @@ class GroupCommit(Generic[Q, A]):
         duty.discharged = True
 
     def _wakes(self, duty: Duty[Q, A]) -> list[threading.Lock]:
-        """The turns to release: who follows in the chain, and, if this thread led, the next chain, in which those
-        settled wake one another with the next leader in their midst."""
+        """The turns to release: the next thread of the chain and, if this thread was the leader, the first thread of
+        the next chain. That chain contains the threads of the finished group, with the next leader halfway."""
         wakes = []
         ticket = duty.ticket
         if ticket is not None:
@@ -171,14 +173,14 @@ class GroupCommit(Generic[Q, A]):
     def _settle(self, group: list[Ticket[Q, A]]) -> None:
         try:
             self._flush(group)
-        except Exception as error:  # noqa: BLE001 - each of them raises it where it waits
+        except Exception as error:  # noqa: BLE001 - each waiting thread raises it
             _fail(group, error)
         except BaseException:
             _fail(group, _interrupted())
             raise
 
     async def commit_looping(self, request: Q) -> A:
-        """Suspend until the request is settled."""
+        """Suspend until the request has an outcome, and return or raise it."""
         loop = asyncio.get_running_loop()
         ticket: Ticket[Q, A] = Ticket(request, loop.create_future())
         with self._mutex:
@@ -188,12 +190,12 @@ class GroupCommit(Generic[Q, A]):
             if kick:
                 self._kicked_by = loop
         if kick:
-            loop.call_soon(self._kick)  # after all coroutines that are ready now have joined the group
+            loop.call_soon(self._kick)  # later, so that all coroutines that are ready join the group
         assert ticket.future is not None
         return await ticket.future
 
     def commit_blocking(self, request: Q) -> A:
-        """Block until the request is settled, among those of event loops: the same thread writes for all."""
+        """Block until the worker thread, which also serves the event loops, has settled the request."""
         ticket: Ticket[Q, A] = Ticket(request)
         ticket.turn = turn = threading.Lock()
         turn.acquire()
@@ -225,7 +227,7 @@ class GroupCommit(Generic[Q, A]):
             self._wake.acquire()
             while group := self._taken():
                 self._settle(group)
-                _tell(group)
+                _publish(group)
             with self._mutex:
                 self.leading = bool(self._waiting)
                 if self.leading:
@@ -238,7 +240,7 @@ class GroupCommit(Generic[Q, A]):
             raise _was_closed()
 
     def close(self) -> None:
-        """Take no more requests; what was taken is settled, what was not is refused."""
+        """Accept no more requests. A commit that is running is finished. Waiting requests raise `StoreClosed`."""
         with self._mutex:
             self._closed = True
         self._wake.release()
@@ -246,7 +248,7 @@ class GroupCommit(Generic[Q, A]):
             self._worker.join(timeout=30)
         left = [] if self.leading else self._taken()
         _fail(left, _was_closed())
-        _tell(left)
+        _publish(left)
 
 
 def _was_closed() -> StoreClosed:
@@ -255,8 +257,8 @@ def _was_closed() -> StoreClosed:
 
 def _interrupted() -> StoreError:
     return StoreError(
-        "the thread that wrote for this one was interrupted",
-        hint="whether the append landed is open: repeat it with the same key",
+        "the thread that committed this append was interrupted, so the outcome is unknown",
+        hint="repeat the append with the same key",
     )
 
 
@@ -266,8 +268,8 @@ def _fail(group: list[Ticket[Q, A]], error: BaseException) -> None:
             ticket.error = error
 
 
-def _tell(group: list[Ticket[Q, A]]) -> None:
-    """Resolve the futures of a group with one wake-up for each loop."""
+def _publish(group: list[Ticket[Q, A]]) -> None:
+    """Wake the threads of a group, and resolve its futures with one callback per loop."""
     loops: dict[Loop, list[Ticket[Q, A]]] = {}
     for ticket in group:
         if ticket.future is not None:
@@ -275,7 +277,7 @@ def _tell(group: list[Ticket[Q, A]]) -> None:
         elif ticket.turn is not None:
             ticket.turn.release()
     for loop, tickets in loops.items():
-        with suppress(RuntimeError):  # the loop was closed: nobody there will ever ask
+        with suppress(RuntimeError):  # the loop was closed, so nothing waits for the futures
             loop.call_soon_threadsafe(_resolve, tickets)
 
 

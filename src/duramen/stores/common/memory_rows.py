@@ -1,4 +1,4 @@
-"""Memories as the stores read and write them: what a new one does to those that are there."""
+"""Rows of memories: what a new memory changes in the existing ones. `ports.memories.MemoryStore` states the rules."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...errors import StoreDamaged
 from ...ports import MemoryChanges, MemoryRow, Record, Touched
 
 DROPPED = -1
-"""What is stored of a generation that was dropped, in place of whether it is active."""
+"""The value of the column `active` for a generation that was dropped."""
 
 
 def entering(change: MemoryChanges, records: Sequence[Record]) -> Iterable[MemoryRow]:
-    """The memories of an append at the positions and times that their events got: `expires` counts from there, and so
-    does `begins` where it is 0."""
+    """The memories of an append with the positions and times of their events. `expires`, and a `begins` of 0, become
+    absolute times."""
     for row in change.memories:
         event = records[row.position]
         begins = event.time if row.begins == 0 else row.begins
@@ -25,35 +25,35 @@ def entering(change: MemoryChanges, records: Sequence[Record]) -> Iterable[Memor
             recorded=event.time,
             begins=begins,
             expires=expires,
-            importance=float(row.importance),  # a whole number would be read back as another type than was checked
+            importance=float(row.importance),  # the database returns floats, and the checksum covers the type
             confidence=float(row.confidence),
             confirmed=event.time,
             number=0,
         )
 
 
-def settled(
+def rows_for(
     row: MemoryRow,
     same: Callable[[str], MemoryRow | None],
     keyed: Callable[[str], Sequence[MemoryRow]],
     renewing: bool = False,
 ) -> list[MemoryRow]:
-    """The rows to write for a new memory: itself, and those whose place it takes or that it confirms.
+    """The rows to write for a new memory: its own row, and the rows that it replaces, ends or confirms.
 
-    `same` gives the current row of an id in its audience, `keyed` those of a key. A new row has no number. One that only
-    says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too. If
-    it is `renewing`, the one before becomes that.
+    `same` returns the current row with an id in its audience, `keyed` the current rows with a key. A new row has number
+    0. A row that repeats a known memory is stored as closed, because `forget` must also find its event. If it is
+    `renewing`, the known row is closed instead.
     """
     known = same(row.id)
     if row.key is None and known is None:
-        return [row]  # nothing to settle: most are like this
+        return [row]  # the usual case
     over, others = _lapsed(keyed(row.key) if row.key is not None else (), row.recorded)
     if known is None or any(one.number == known.number for one in over):
         return [*over, *_placed(row, others)]
-    if _to_come(known, row.recorded) and known.begins != row.begins:
+    if _begins_later(known, row.recorded) and known.begins != row.begins:
         others = [_freed(one, known) for one in others if one.number != known.number]
         return [*over, _replaced(known, row), *_placed(_confirming(row, known), others)]
-    ends = _said_to_end(known, row)
+    ends = _stated_end(known, row)
     following = next((one for one in others if one.begins > known.begins), None)
     ends = ends if following is None else _earlier(ends, following.begins)
     if renewing:
@@ -66,49 +66,53 @@ def settled(
 
 
 def _lapsed(keyed: Sequence[MemoryRow], now: int) -> tuple[list[MemoryRow], list[MemoryRow]]:
-    """Of the rows of a key those that another one has followed by now, closed when it did; and the others, by when they
-    begin: at most one that has begun, and those that were said ahead of their time."""
+    """Split the current rows with one key in two lists, both ordered by begin. The first contains the rows that another
+    row has followed, closed at that time. The second contains the others: at most one that has begun, and those that
+    begin later."""
     ordered = sorted(keyed, key=lambda one: (one.begins, one.number))
-    begun = [one for one in ordered if not _to_come(one, now)]
+    begun = [one for one in ordered if not _begins_later(one, now)]
     over = [one._replace(closed=follower.begins, successor=follower.id) for one, follower in pairwise(begun)]
     gone = {one.number for one in over}
     return over, [one for one in ordered if one.number not in gone]
 
 
 def _placed(row: MemoryRow, others: Sequence[MemoryRow]) -> list[MemoryRow]:
-    """A new row among those of its key, which are in the order in which they begin."""
+    """The rows to write for a new row. `others` are the current rows with its key, ordered by begin."""
     if row.begins > row.recorded:
-        # What holds until then keeps its place, and gets an end. What was to begin later was said before: it goes.
+        # The row before it stays current and gets an end. Rows that begin later were stated earlier: replace them.
         before = [one for one in others if one.begins < row.begins][-1:]
         ending = [one._replace(ends=_earlier(one.ends, row.begins)) for one in before]
         return [*ending, *(_replaced(one, row) for one in others if one.begins >= row.begins), row]
-    # News of the past: what is known now is not touched. What holds from now on is none, whatever their clocks.
+    # The new row is about the past, so it does not replace the current one. A row that begins with its event is not
+    # about the past, even if the clocks of the writers differ.
     if others and row.begins < others[0].begins and row.begins != row.recorded:
         past = row._replace(ends=_earlier(row.ends, others[0].begins))
-        if _to_come(others[0], row.recorded):
+        if _begins_later(others[0], row.recorded):
             return [past]
         return [past._replace(closed=row.recorded, successor=others[0].id)]
     return [*(_replaced(one, row) for one in others), row]
 
 
 def _replaced(older: MemoryRow, row: MemoryRow) -> MemoryRow:
-    """A row whose place another one takes. One that was only to begin later never held."""
-    ends = older.begins if _to_come(older, row.recorded) else _earlier(older.ends, row.begins)
+    """The row `older`, closed because `row` replaces it. If it was still to begin, it ends when it begins: it never
+    held."""
+    ends = older.begins if _begins_later(older, row.recorded) else _earlier(older.ends, row.begins)
     return older._replace(ends=ends, closed=row.recorded, successor=row.id)
 
 
-def _to_come(row: MemoryRow, now: int) -> bool:
-    """Whether a row was said ahead of its time, which has not come. Others hold at once, whatever the clocks."""
+def _begins_later(row: MemoryRow, now: int) -> bool:
+    """Whether a row was stated to begin after its event, and that time has not come. All other rows hold at once, even
+    if clocks differ."""
     return row.begins > max(now, row.recorded)
 
 
 def _freed(row: MemoryRow, follower: MemoryRow) -> MemoryRow:
-    """A row that was to end where another one begins, which now does not."""
+    """`row` without its end, if it was to end when `follower` begins. The follower no longer begins then."""
     return row._replace(ends=None) if row.ends == follower.begins else row
 
 
 def _confirming(row: MemoryRow, other: MemoryRow) -> MemoryRow:
-    """A row that stands for another one, too, which says the same."""
+    """`row` with the counts and weights of `other`, which states the same."""
     return row._replace(
         times=row.times + other.times,
         importance=max(row.importance, other.importance),
@@ -116,8 +120,9 @@ def _confirming(row: MemoryRow, other: MemoryRow) -> MemoryRow:
     )
 
 
-def _said_to_end(known: MemoryRow, row: MemoryRow) -> int | None:
-    """When a memory ends that is said again: as it says, else as was known; if that is over, it holds again."""
+def _stated_end(known: MemoryRow, row: MemoryRow) -> int | None:
+    """The end of a memory that is stated again: the stated one, else the known one. A known end in the past is dropped,
+    because the memory holds again."""
     over = known.ends is not None and known.ends <= row.recorded
     return known.ends if row.ends is None and not over else row.ends
 
@@ -126,8 +131,8 @@ def _earlier(ends: int | None, begins: int) -> int:
     return begins if ends is None else min(ends, begins)
 
 
-def gone(row: MemoryRow) -> MemoryRow:
-    """What is left of a memory that was forgotten."""
+def forgotten_row(row: MemoryRow) -> MemoryRow:
+    """The row of a forgotten memory. It keeps only its audience and number, and `closed` is when it was recorded."""
     return MemoryRow(
         audience=row.audience,
         id="",
@@ -148,29 +153,29 @@ def gone(row: MemoryRow) -> MemoryRow:
     )
 
 
-def noted(row: MemoryRow, recalled: int | None, at: int | None) -> MemoryRow:
-    """A row with how often it was recalled, if it was."""
+def with_recalls(row: MemoryRow, recalled: int | None, at: int | None) -> MemoryRow:
+    """The row with its recall count, if it was recalled."""
     return row._replace(recalled=recalled, recalled_at=at or 0) if recalled else row
 
 
 class Rows(Protocol):
-    """The rows of one audience, as they are in the store."""
+    """The stored rows of one audience."""
 
     def current(self, id: str) -> MemoryRow | None:
-        """The current row of an id."""
+        """The current row with this id, or None."""
         ...
 
     def keyed(self, key: str) -> Sequence[MemoryRow]:
-        """The current rows of a key, in any order: more than one if some are still to begin."""
+        """The current rows with this key, in any order. There are several if some begin later."""
         ...
 
 
 class Ledger:
-    """One audience while a transaction changes it. Rows are read when they are needed and changed here; the store writes
-    them when all is settled, so that a transaction that is refused has written nothing.
+    """Collects the changes of one audience in a transaction. It reads rows when they are needed. The store writes the
+    changed rows at the end, so a refused transaction has written nothing.
 
-    `changed` holds the rows to write, by number and in the order of their counts; a new one's number is below 0. Those
-    that are there already must be written first: a new row may take the place of one of them.
+    `changed` contains the rows to write, by number, in the order of their change counts. New rows have numbers below 0.
+    The store must write the existing rows first, because a new row may replace one of them.
     """
 
     def __init__(self, rows: Rows, changes: int) -> None:
@@ -182,43 +187,43 @@ class Ledger:
         self.changed: dict[int, MemoryRow] = {}
         self.forgotten: list[int] = []
         self.met: set[str] = set()
-        """The ids of new memories that met another, and of those that they met."""
+        """The ids of new memories with the id or key of a current one, and the ids of those."""
 
     def enter(self, row: MemoryRow, renewing: bool = False) -> None:
-        """A memory that was said."""
-        changes = settled(row, self.current, self._keyed, renewing)
+        """Add a new memory."""
+        changes = rows_for(row, self.current, self._keyed, renewing)
         if changes != [row]:
             self.met.update(change.id for change in changes)
         for change in changes:
             self.put(change)
 
     def end(self, row: MemoryRow, time: int) -> None:
-        """A memory that holds no longer; nothing if it is history."""
-        row = _sound(self.changed.get(row.number, row))
+        """Close a memory at a time. Does nothing if it is closed."""
+        row = _undamaged(self.changed.get(row.number, row))
         if row.closed is None:
             self.put(row._replace(closed=time, ends=_earlier(row.ends, time)))
 
     def weigh(self, row: MemoryRow, importance: float) -> None:
-        """A memory that counts more or less from now on; nothing if it is history."""
-        row = _sound(self.changed.get(row.number, row))
+        """Change the importance of a memory. Does nothing if it is closed."""
+        row = _undamaged(self.changed.get(row.number, row))
         if row.closed is None:
             self.put(row._replace(importance=float(importance)))
 
     def forget(self, row: MemoryRow, now: int | None = None) -> None:
-        """Leave nothing of a memory but that it was. It may be damaged. If it was only to begin after `now`, what holds
-        until then goes on."""
+        """Forget a memory, which may be damaged. If it was to begin after `now`, the memory that was to end then
+        continues to hold."""
         row = self.changed.get(row.number, row)
         if not (row.id or not row.intact):
             return
-        if now is not None and row.intact and row.key is not None and row.closed is None and _to_come(row, now):
+        if now is not None and row.intact and row.key is not None and row.closed is None and _begins_later(row, now):
             for other in self._keyed(row.key):
                 if other.number != row.number and _freed(other, row) != other:
                     self.put(_freed(other, row))
-        self.put(gone(row))
+        self.put(forgotten_row(row))
         self.forgotten.append(row.number)
 
     def put(self, row: MemoryRow) -> None:
-        """A row to write: it counts as a change."""
+        """Add a row to write. It counts as a change."""
         self.changes += 1
         number = row.number or -1 - len(self.changed)
         row = row._replace(number=number, changed=self.changes)
@@ -230,15 +235,15 @@ class Ledger:
                 self._put_under.setdefault(row.key, {})[number] = row
 
     def numbered(self, number: Callable[[], int]) -> list[MemoryRow]:
-        """The rows to write, in the order in which to write them; new ones get their numbers now, in the order in which
-        they were said."""
+        """The rows, in the order in which to write them. `number` returns the number of a new row. New rows get their
+        numbers in the order in which they were added."""
         there = [row for row in self.changed.values() if row.number >= 0]
         new = [row for row in self.changed.values() if row.number < 0]
         numbers = {said: number() for said in sorted((row.number for row in new), reverse=True)}
         return there + [row._replace(number=numbers[row.number]) for row in new]
 
     def current(self, id: str) -> MemoryRow | None:
-        """The current row of an id, after what was changed."""
+        """The current row with this id, with the changes of this transaction."""
         if id not in self._ids:
             self._ids[id] = self._rows.current(id)
         return self._latest(self._ids[id])
@@ -253,14 +258,15 @@ class Ledger:
     def _latest(self, row: MemoryRow | None) -> MemoryRow | None:
         if row is None:
             return None
-        row = _sound(self.changed.get(row.number, row))
+        row = _undamaged(self.changed.get(row.number, row))
         return row if row.closed is None else None
 
 
-def _sound(row: MemoryRow) -> MemoryRow:
+def _undamaged(row: MemoryRow) -> MemoryRow:
     if not row.intact:
         raise StoreDamaged(
-            f"the row of memory {row.number} does not match its checksum", hint="forget it, or restore it from a backup"
+            f"the row of memory {row.number} does not match its checksum",
+            hint="forget the memory, or restore it from a backup",
         )
     return row
 
@@ -271,7 +277,8 @@ def settle_all(
     ledger: Callable[[bytes], Ledger],
     find: Callable[[int], MemoryRow | None],
 ) -> None:
-    """Enter, end, weigh and forget memories with an append. `ledger` gives an audience's, `find` a row of this workspace."""
+    """Apply `MemoryChanges` to the ledgers. `ledger` returns the ledger of an audience, `find` a row of the workspace
+    by its number."""
     for given, row in zip(change.memories, entering(change, records), strict=True):
         ledger(row.audience).enter(row, given.position in change.renewing)
     for number, time in change.ended:
@@ -289,13 +296,14 @@ def settle_all(
 
 
 def touched(ledgers: Iterable[Ledger], dropped: Sequence[Sequence[Any]]) -> Touched:
-    """What an append did to memories. Of each index entry that went it is said last whether there was a vector."""
+    """What an append did to memories. `dropped` has one row per removed index entry. Its last column says whether the
+    entry had a vector."""
     met = frozenset(id for ledger in ledgers for id in ledger.met)
     return Touched(met, len(dropped), sum(1 for one in dropped if one[-1]))
 
 
 def indexed_upto(generations: Iterable[int], there: Container[int]) -> int:
-    """The last generation up to which a memory has an index entry in all of them; 0 if it has none in the first."""
+    """The last of the ascending `generations` before the first that is not in `there`. 0 if the first is not."""
     last = 0
     for generation in generations:
         if generation not in there:

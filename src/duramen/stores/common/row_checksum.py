@@ -1,7 +1,7 @@
-"""Checksums for the rows beside the events: sessions, subjects, leases, cursors.
+"""Checksums for all rows except events and blobs, such as sessions, subjects, leases and cursors.
 
-Events are covered by the hash chain and blobs by their address; a flipped bit in any other row must be
-noticed as well, or a lease could fall to a stale owner.
+The hash chain covers events, and the address covers a blob. A flipped bit in any other row must be detected too:
+otherwise, for example, a former owner could appear to hold a lease.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def expect_intact(what: str, stored: bytes, *fields: object) -> None:
 
 
 def mismatches(rows: Iterable[Any]) -> Iterator[str]:
-    """The names of the rows (name, checksum, fields …) that do not match their checksums."""
+    """The names of the rows that do not match their checksums. A row is (name, checksum, fields …)."""
     for name, stored, *fields in rows:
         if checksum(*fields) != stored:
             yield name

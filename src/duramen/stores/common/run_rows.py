@@ -1,4 +1,4 @@
-"""Rows of runs as the SQL stores read them: checked, with their leases; and whether a queue has room for one."""
+"""Rows of runs: reading them with their leases, changing them, and the limits of queues."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ...ports import LeaseRow, Limits, RunChange, RunRow
 from .row_checksum import expect_intact
 
 Counts = Sequence[int]
-"""How many there are in a queue, and how many of them under one key."""
+"""The number of runs in a queue, and the number of those with one key."""
 
 
 def checked_run(workspace: str, row: Sequence[Any]) -> RunRow:
-    """A run's row from its columns and its checksum."""
+    """A run's row from its columns. Raises `StoreDamaged` if it does not match its checksum."""
     *fields, check = row
     expect_intact(f"run {fields[0]!r}", check, workspace, *fields)
     return RunRow(*fields)
 
 
 def run_and_lease(workspace: str, row: Sequence[Any]) -> tuple[RunRow, LeaseRow | None]:
-    """A run's row and the lease on its session, if there is one, from the columns of both."""
+    """A run's row and the lease on its session, if there is one, from the columns of both. Raises `StoreDamaged` if one
+    of them does not match its checksum."""
     *fields, owner, fence, expires, check = row
     run = checked_run(workspace, fields)
     if owner is None:
@@ -33,8 +34,8 @@ def run_and_lease(workspace: str, row: Sequence[Any]) -> tuple[RunRow, LeaseRow 
 def changed_run(
     change: RunChange, read: Callable[[str], RunRow | None], open_in: Callable[[str], str | None]
 ) -> RunRow | None:
-    """The row that a change leads to; None if nothing changes. Raises `RunActive` for a second open run in a session.
-    `read` gives a row, locked; `open_in` the open run of a session."""
+    """The row to store for a change, or None if nothing changes. Raises `RunActive` for a new run in a session with an
+    open run. `read` locks and returns a row. `open_in` returns the open run of a session."""
     before = read(change.run)
     after = change.change(before)
     if after is not None and before is None:
@@ -47,13 +48,14 @@ def changed_run(
 def has_room(
     row: RunRow, now: int, limits: Limits, load: Callable[[], Counts], starts: Callable[[int], Counts]
 ) -> bool:
-    """Whether a queue's limits let a run be executed now. `load` counts those that are, `starts` those begun since."""
+    """Whether the limits of a queue allow a run to execute now. `load` counts the other executing runs, `starts` the
+    runs that were started after a time."""
     if limits.concurrency is not None or limits.key_concurrency is not None:
         active = load()
         if _reached(active[0], limits.concurrency) or _reached(active[1], limits.key_concurrency):
             return False
     if row.started is not None:
-        return True  # a rate counts starts, and this one was counted
+        return True  # a rate counts starts, and this run was counted when it started
     for which, rate in enumerate((limits.rate, limits.key_rate)):
         if rate is not None and _reached(starts(now - rate[1])[which], rate[0]):
             return False

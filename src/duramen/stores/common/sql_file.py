@@ -1,4 +1,4 @@
-"""Queries from `.sql` files: each has a name and a sentence above it."""
+"""Loads queries and migrations from `.sql` files. Above each query are its name and a comment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import NotAStore, StoreReadOnly
 _NAMED = re.compile(r"^-- name: (\w+)\n((?:--[^\n]*\n)*)(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 
 Migrations = Sequence[tuple[int, str]]
-"""Versions and the scripts that lead to them, in order."""
+"""Schema versions and the scripts that create them, in order."""
 
 
 def load_queries(path: Path) -> SimpleNamespace:
@@ -22,16 +22,19 @@ def load_queries(path: Path) -> SimpleNamespace:
 
 
 def load_migrations(folder: Path) -> Migrations:
-    """The numbered migrations of a folder, in order: (version, script)."""
+    """The migrations of a folder, sorted by their numbers."""
     files = sorted(folder.glob("[0-9]*.sql"))
     return [(int(file.name.split("_")[0]), file.read_text(encoding="utf-8")) for file in files]
 
 
 def refuse_outdated(version: int, current: int, where: str) -> None:
-    """A store that may only be read cannot be brought up to date: say so."""
+    """Raise `NotAStore` or `StoreReadOnly` if a read-only handle would have to migrate the schema."""
     if version == 0:
-        raise NotAStore(f"{where} holds no journal", hint="check the address; a journal is made by its first writer")
+        raise NotAStore(
+            f"{where} holds no journal", hint="check the address, or open it once for writing to create the journal"
+        )
     if version < current:
         raise StoreReadOnly(
-            f"{where} has schema version {version} and needs {current}", hint="open it once with the right to write"
+            f"{where} has schema version {version}, but version {current} is needed",
+            hint="open it once for writing, which migrates it",
         )

@@ -1,3 +1,3 @@
-"""The in-memory store, for tests."""
+"""The in-memory store, for tests. Start with `store`."""
 
 from .store import InMemoryStore as InMemoryStore

@@ -1,4 +1,4 @@
-"""Memories in memory: the rows of a workspace, what is searched of them, and the chunk of the store that keeps them."""
+"""The memory part of the in-memory store: rows, index entries, segments and generations."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from ...ports import (
     StoredIndexEntry,
     Touched,
 )
-from ..common.memory_rows import Ledger, indexed_upto, noted, settle_all, touched
+from ..common.memory_rows import Ledger, indexed_upto, settle_all, touched, with_recalls
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Memories:
-    """Everything that a workspace remembers."""
+    """The memories of one workspace."""
 
     changes: dict[bytes, int] = field(default_factory=dict)
-    """How often each audience was changed."""
+    """The change count of each audience."""
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     """By number, ascending."""
     index_entries: dict[tuple[int, int], IndexEntry] = field(default_factory=dict)
     """By generation and number."""
     segments: dict[tuple[int, bytes, int], Segment] = field(default_factory=dict)
-    """By generation, audience and the count that they begin after."""
+    """By generation, audience and `after`."""
     recalls: dict[int, tuple[int, int]] = field(default_factory=dict)
     generations: list[Generation] = field(default_factory=list)
     numbers: count[int] = field(default_factory=lambda: count(1))
     generation_numbers: count[int] = field(default_factory=lambda: count(1))
 
     def write(self, session: str, change: MemoryChanges, records: Sequence[Record]) -> Touched:
-        """Enter, end and forget memories with an append; what that did."""
+        """Apply the memory changes of an append."""
         ledgers = _Ledgers(self)
         settle_all(change, records, ledgers.__getitem__, self.rows.get)
         return touched(ledgers.values(), [(index_entry.vector,) for index_entry in ledgers.write(session)])
 
     def forget_owned(self, ref: bytes) -> tuple[int, int, int]:
-        """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
+        """Forget the memories of an owner. Returns how many memories, vectors and bytes were removed."""
         owned = [row for row in self.rows.values() if row.owner == ref]
         ledgers = _Ledgers(self)
         for row in owned:
@@ -59,7 +59,7 @@ class Memories:
         return len(owned), len(vectors), sum(len(one) for one in vectors) + sum(len(one.words) for one in dropped)
 
     def unindexed(self, generation: int) -> list[MemoryRow]:
-        """Current rows without an index entry in a generation: first those that have none in an earlier one either."""
+        """See `MemoryStore.unindexed`."""
         current = [row for row in self.rows.values() if row.closed is None]
         without = [row for row in current if (generation, row.number) not in self.index_entries]
         return sorted(without, key=lambda row: self._indexed(row.number))
@@ -130,13 +130,13 @@ class Memories:
         return [one for key, one in sorted(self.segments.items()) if key[:2] == (generation, audience)]
 
     def drop_segments(self, audience: bytes, number: int) -> None:
-        """Drop what may hold a memory."""
+        """Drop the segments that may contain a memory."""
         for key, one in list(self.segments.items()):
             if key[1] == audience and one.first <= number <= one.last:
                 del self.segments[key]
 
     def changed(self, audience: bytes, generation: int, after: int) -> list[Change]:
-        """What changed in an audience after a count."""
+        """See `MemoryStore.changes`."""
         rows = [row for row in self.rows.values() if row.audience == audience and row.changed > after]
         found = []
         for row in sorted(rows, key=lambda row: row.changed):
@@ -174,7 +174,8 @@ class _Ledgers(dict[bytes, Ledger]):
         return self[audience]
 
     def write(self, session: str) -> list[IndexEntry]:
-        """Store all changes; new rows are of this session. Gives the index entries that went with what was forgotten."""
+        """Store all changes. New rows belong to this session. Returns the index entries of forgotten memories, which
+        were removed."""
         kept, dropped = self._memories, []
         for audience, ledger in self.items():
             for row in sorted(ledger.numbered(lambda: next(kept.numbers)), key=attrgetter("number")):
@@ -189,7 +190,7 @@ class _Ledgers(dict[bytes, Ledger]):
 
 
 def wanted(row: MemoryRow, query: MemoryQuery) -> bool:
-    """Whether a query asks for a row."""
+    """Whether a row matches a query."""
     if query.history:
         known = bool(row.id)
     elif query.at is None:
@@ -208,13 +209,13 @@ def wanted(row: MemoryRow, query: MemoryQuery) -> bool:
 
 
 class Work(Protocol):
-    """Does work on the memories of a workspace, one at a time."""
+    """Runs a function on the memories of a workspace, under the lock of the store."""
 
     async def __call__(self, workspace: str, work: Callable[[Memories], T], /) -> T: ...
 
 
 class MemoryPart:
-    """The part of the store that keeps memories."""
+    """Implements `MemoryStore`."""
 
     def __init__(self, do: Work) -> None:
         self._do = do
@@ -223,7 +224,7 @@ class MemoryPart:
         return await self._do(
             workspace,
             lambda kept: [
-                noted(row, *kept.recalls.get(row.number, (None, None)))
+                with_recalls(row, *kept.recalls.get(row.number, (None, None)))
                 for row in [row for row in kept.rows.values() if wanted(row, query)][: query.limit]
             ],
         )

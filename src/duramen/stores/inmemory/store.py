@@ -1,7 +1,6 @@
-"""The in-memory store: the port in its simplest form, for tests. It dies with the process.
+"""The in-memory store: the simplest implementation of the port, for tests. Its data is lost when the process ends.
 
-One lock guards everything; every operation is a single critical section, so isolation is serial and
-nothing is ever retried.
+One lock protects everything. Every operation is one critical section, so isolation is serial and nothing is retried.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ T = TypeVar("T")
 
 
 class InMemoryStore:
-    """A journal store in this process's memory."""
+    """A journal store in the memory of this process."""
 
     name = "inmemory"
     retriever = None
@@ -324,7 +323,7 @@ class InMemoryStore:
         return await self._do(workspace, work)
 
     def begin(self) -> Transaction:
-        raise InvalidInput("the in-memory store has no transactions", hint="open a file, or postgresql://…")
+        raise InvalidInput("the in-memory store has no transactions", hint="open a file or a postgresql:// URL")
 
     async def mark(self, *, runs: bool = False) -> tuple[Notifier, int]:
         notifier = self._runs_notifier if runs else self._notifier
@@ -342,7 +341,7 @@ class InMemoryStore:
         return []
 
     async def sync(self) -> None:
-        """Nothing to do: what dies with the process needs no disk."""
+        """Does nothing: the data is not on a disk."""
 
     async def close(self) -> None:
         self._refusal = self._refusal or StoreClosed("the in-memory store was closed", hint="open a new one")

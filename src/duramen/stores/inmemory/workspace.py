@@ -1,4 +1,4 @@
-"""What a workspace holds in memory, and how an append, a claim and an erasure change it."""
+"""The data of one workspace, and the operations that change it: append, claim and erase."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Session:
 
 @dataclass(slots=True)
 class Workspace:
-    """Everything that one workspace holds."""
+    """The data of one workspace."""
 
     sessions: dict[str, Session] = field(default_factory=dict)
     feed: list[tuple[str, int]] = field(default_factory=list)
@@ -73,12 +73,12 @@ class Workspace:
     memories: Memories = field(default_factory=Memories)
 
     def end(self, session: str, chunk_log: int) -> int:
-        """Where a chunk log ends."""
+        """The end of a chunk log."""
         ends = [chunk.start + chunk.count for key, chunk in self.chunks.items() if key[:2] == (session, chunk_log)]
         return max(ends, default=0)
 
     def newest(self, session: str, name: str) -> str | None:
-        """The id of the newest bookmark under a name."""
+        """The id of the newest bookmark with this name."""
         found = [one for key, one in self.bookmarks.items() if key[:2] == (session, name)]
         return max(found, key=lambda one: one.position).id if found else None
 
@@ -90,7 +90,7 @@ class Workspace:
         self.feed.append((name, record.position))
 
     def pick(self, name: str, positions: Sequence[int]) -> list[FeedItem]:
-        """Single events, each with the hash before it."""
+        """See `Store.pick`."""
         session, found = self.sessions.get(name), []
         first = session.fork.position + 1 if session else 1
         for position in sorted(set(positions)):
@@ -140,7 +140,7 @@ def append(space: Workspace, batch: Batch) -> Stored:
 
 
 def _checked(space: Workspace, session: str, change: BatchChange) -> RunRow | None:
-    """Raise if a change must be refused; the row of a changed run."""
+    """Raise if a change must be refused. Returns the row to store for a `RunChange`."""
     if isinstance(change, RunChange):
         return changed_run(change, space.runs.get, lambda name: _open_run(space, name))
     if isinstance(change, BookmarkChanges):

@@ -1,4 +1,4 @@
-"""PostgreSQL: the store for many machines."""
+"""The PostgreSQL store, for many machines. Start with `store`, then `append`."""
 
 from .connection import PostgresSettings
 from .store import PostgresStore

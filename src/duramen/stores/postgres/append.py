@@ -1,19 +1,19 @@
 """The append path: how a batch becomes rows.
 
-One statement, `append`, does it: it checks lease, owner, key and head, moves the session's row to the end of the batch and
-inserts the first event; `add_event` inserts each further one. A batch without changes for a session whose head is
-remembered is that statement alone, and several such batches are one transaction in a pipeline: one round trip.
+The statement `append` checks lease, owner, key and head, moves the session's row to the end of the batch, and inserts
+the first event. `add_event` inserts each further event. A batch without changes, for a session with a cached head,
+needs nothing else. Several such batches are sent as one transaction in a pipeline, which is one round trip.
 
-A batch with changes, one for a session that is not known yet, and everything that did not go through is settled alone.
-The first round trip locks and reads: lease, owner, session, then what the projections of the changes ask for. Key, fence,
-expected position and owner are checked in this order. The second round trip appends, writes the changes and commits.
+All other batches, and those that the fast path did not store, are settled alone. The first round trip locks and reads
+lease, owner and session, then what the projections of the changes need. Key, fence, expected position and owner are
+checked in this order. The second round trip appends, writes the changes and commits.
 
-When the connection is lost, the outcome is open. The records of the attempt tell: if the session holds an event with that
-position and hash, it happened. `settle` looks for them after it has locked the session's row. An attempt that is still
-running on the server is thereby waited for, and one that arrives later no longer finds its head.
+After a lost connection the outcome is unknown. `settle` locks the session's row and searches for the events of the lost
+attempt by position and hash. If they are there, the attempt was committed. The lock waits for an attempt that is still
+running on the server. An attempt that arrives later fails, because the head has moved.
 
-A server that crashes may lose a commit that did not wait for the disk, although this process goes on. So these batches
-are kept (see `unsynced`), and `settle` stores those that are missing again before it places anything on top of them.
+A server that crashes may lose a commit that did not wait for the disk, while this process continues. So the process
+keeps these batches in memory (see `unsynced`). `settle` stores lost ones again before it appends after them.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _REMEMBERED = 100_000
 
 
 class _BlobProjection:
-    """Blobs, each stored once."""
+    """Writes `Blob`, unless the blob exists."""
 
     def ask(self, target: Target, change: Blob) -> None:
-        """Nothing to ask."""
+        """Nothing to read."""
 
     def read(self, target: Target, change: Blob, asked: None) -> None:
         """Nothing to check."""
@@ -77,12 +77,12 @@ PROJECTIONS: dict[type, Projection] = {
     Blob: _BlobProjection(),
     MemoryChanges: MemoryProjection(),
 }
-"""How each type of change is written, in the order in which they take their locks."""
+"""The projection of each type of change, in the order in which they lock rows."""
 _ORDER = {kind: number for number, kind in enumerate(PROJECTIONS)}
 
 
 class Attempt(NamedTuple):
-    """What a ticket tried to store, and on which head."""
+    """A ticket, the records that it tried to store, and the head that they follow."""
 
     ticket: Waiting
     head: Head
@@ -94,7 +94,7 @@ class Attempt(NamedTuple):
 
 
 class Appender:
-    """The appends of some sessions, one group at a time. The caller holds `mutex`."""
+    """Stores the batches of some sessions, one group at a time. The caller holds `mutex`."""
 
     def __init__(self, unsynced: UnsyncedBatches) -> None:
         self.mutex = threading.Lock()
@@ -102,7 +102,7 @@ class Appender:
         self._unsynced = unsynced
 
     def attempt(self, tickets: list[Waiting]) -> tuple[list[Attempt], list[Waiting]]:
-        """The batches that can be placed on remembered heads, by session, and those that have to be settled."""
+        """The batches that can be placed on cached heads, ordered by session, and the tickets that must be settled."""
         placed: list[Attempt] = []
         others: list[Waiting] = []
         heads: dict[Place, Head | None] = {}
@@ -112,7 +112,7 @@ class Appender:
             head = heads[place] if place in heads else self._heads.get(place)
             if head is None or batch.changes or batch.expected not in (None, head.position):
                 others.append(ticket)
-                heads[place] = None  # those that follow in the same session come after this one
+                heads[place] = None  # later batches of this session must be stored after this one
                 continue
             attempt = Attempt(ticket, head, batch.place(head))
             placed.append(attempt)
@@ -121,7 +121,8 @@ class Appender:
         return placed, others
 
     def store_group(self, connection: Connection, attempts: list[Attempt]) -> list[Attempt]:
-        """Store batches of one workspace in one transaction. Returns those that did not move their session."""
+        """Store batches of one workspace in one transaction. Returns those that were not stored, because a condition
+        did not hold."""
         reach("append.begun")
         relaxed = not any(one.ticket.request.synced for one in attempts)
         if len(attempts) == 1 and len(attempts[0].records) == 1:
@@ -148,8 +149,8 @@ class Appender:
         return left
 
     def store(self, connection: Connection, batch: Batch, tried: list[Record]) -> Stored:
-        """Store one batch in a transaction of its own, or raise. `tried` are the records of an attempt whose outcome is
-        open."""
+        """Store one batch in its own transaction, or raise. `tried` are the records of an earlier attempt with an
+        unknown outcome."""
         self._heads.pop((batch.workspace, batch.session), None)
         refusal: DuramenError | None = None
         reach("append.begun")
@@ -169,8 +170,8 @@ class Appender:
         return stored
 
     def _committed(self, batch: Batch, records: list[Record], relaxed: bool) -> None:
-        """Remember where a session is. A synced commit on top of unsynced batches makes them safe, too: that it found
-        their head says that they were there."""
+        """Cache the head of a session after a commit. A synced commit also makes the unsynced batches before it safe.
+        They were stored, because it found their head."""
         place = (batch.workspace, batch.session)
         if len(self._heads) > _REMEMBERED:
             self._heads.clear()
@@ -181,17 +182,17 @@ class Appender:
             self._unsynced.release(place, self._unsynced.of(place))
 
     def restore(self, connection: Connection, place: Place) -> None:
-        """Store again what the server lost of a session, in a transaction of its own."""
+        """Store the lost batches of a session again, in their own transaction."""
         with connection.pipeline():
             connection.execute(Q.begin)
             lock_head(connection, *place)
             self._restore(connection, place)
-            connection.execute(Q.flush)  # another batch of the session may have brought them back without a sync
+            connection.execute(Q.flush)  # an unsynced batch of the session may have stored them again
             connection.execute(Q.commit)
 
     def _restore(self, connection: Connection, place: Place) -> None:
-        """Store again what the server lost of a session, at the same place or, if others have written meanwhile, after
-        them. Not if its lease has another owner now."""
+        """Store the lost batches of a session again: at their old positions, or after what others have written since. A
+        batch whose lease was taken by another owner is not stored again, and a warning is logged."""
         kept = []
         known = self._unsynced.of(place)
         for one in known:
@@ -202,7 +203,7 @@ class Appender:
                     records = self.settle(connection, again, [], relaxed=False, restoring=False).records
                 except DuramenError as refusal:
                     log.warning(
-                        "events %s-%s of session %r were lost by a crash of PostgreSQL and cannot be stored again: %s",
+                        "PostgreSQL lost events %s-%s of session %r in a crash, and they cannot be stored again: %s",
                         records[0].position,
                         records[-1].position,
                         place[1],
@@ -210,18 +211,18 @@ class Appender:
                     )
                     continue
             kept.append(UnsyncedBatch(batch, records))
-        # Also if the transaction fails: they are then looked for, and missed, where they would have been.
+        # Do this even if the transaction fails later: the next check then finds the new positions empty.
         self._unsynced.replace(place, known, kept)
 
     def settle(
         self, connection: Connection, batch: Batch, tried: list[Record], *, relaxed: bool, restoring: bool = True
     ) -> Stored:
-        """Store a batch inside a transaction and a pipeline that are open. Raises before it writes anything of the batch,
-        or not at all."""
+        """Store a batch inside an open transaction and pipeline. If it raises a `DuramenError`, it has written nothing
+        of the batch."""
         workspace, session = place = (batch.workspace, batch.session)
         execute = connection.execute
         changes = sorted(batch.changes, key=_lock_order)
-        # The first round trip: nothing is fetched before all is sent. Locks come in the order that `store` names.
+        # The first round trip: send everything before the first fetch. See `store` for the order of locks.
         asked_lease = None
         if batch.fence is not None:
             releases = any(isinstance(change, ReleaseLease) for change in changes)
@@ -234,7 +235,7 @@ class Appender:
         asked = [PROJECTIONS[type(change)].ask(target, change) for change in changes]
         if tried and is_stored(connection, place, tried):
             said = [row for one in changes if isinstance(one, MemoryChanges) for row in one.memories]
-            return Stored(tried, False, Touched(frozenset(row.id for row in said)))  # what it did to them is not known
+            return Stored(tried, False, Touched(frozenset(row.id for row in said)))  # which ones met others is unknown
         kept = self._unsynced.of(place) if restoring else ()
         if kept and not is_stored(connection, place, kept[-1].records):
             self._restore(connection, place)
@@ -244,7 +245,7 @@ class Appender:
         found = None if asked_key is None else asked_key.fetchone()
         if found is not None:
             if batch.synced:
-                execute(Q.flush)  # the writer that stored it may not have waited for the disk
+                execute(Q.flush)  # the first append may not have waited for the disk
             return Stored(read_records(connection, place, found[0], found[0] + batch.size - 1), True)
         if asked_lease is not None and batch.fence is not None:
             check_fence(checked_lease(place, asked_lease.fetchone()), session, batch.fence, batch.now)
@@ -262,13 +263,13 @@ class Appender:
                 for change, answer in zip(changes, asked, strict=True)
             ]
         except DuramenError:
-            # A session that was not there could not be locked. If it is there now, another process made it between two
-            # of the questions: ask again under its lock.
+            # A session that did not exist could not be locked. If another process created it between two of the reads,
+            # read again under its lock.
             if head is None and lock_head(connection, workspace, session) is not None:
                 return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
             raise
         if head is None and not add_session(connection, place, batch.now, None, start):
-            # Another process was first: on top of it.
+            # Another process created the session first: append after its events.
             return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
 
         # The second round trip.
@@ -288,7 +289,7 @@ def _head_after(records: Sequence[Record]) -> Head:
 
 
 def _lock_in_order(connection: Connection, batches: Sequence[Batch]) -> None:
-    """Lock leases and owners before any session, as everybody does."""
+    """Lock leases and owners before sessions, as all writers do."""
     workspace = batches[0].workspace
     leased = sorted({batch.session for batch in batches if batch.fence is not None})
     if leased:
@@ -299,7 +300,7 @@ def _lock_in_order(connection: Connection, batches: Sequence[Batch]) -> None:
 
 
 def _send(connection: Connection, batch: Batch, head: Head, records: Sequence[Record], relaxed: bool) -> Any:
-    """Send the statements that store placed records. The cursor has a row if they were stored."""
+    """Send the statements that store the records of a batch. The cursor has a row if they were stored."""
     news = RUNS if any(isinstance(change, RunChange) for change in batch.changes) else ""
     place = (batch.workspace, batch.session)
     return add_records(connection, place, head, records, batch.fence, batch.now, batch.owner, news, relaxed)
@@ -316,7 +317,8 @@ def add_records(
     news: str = "",
     relaxed: bool = False,
 ) -> Any:
-    """Records placed on a session's head. The cursor has a row if the session was there and all conditions held."""
+    """Send the statements that store records after the head of a session. The cursor has a row if the session exists
+    and all conditions held."""
     last = records[-1]
     position, kind, time, actor, cause, key, subject, payload, payload_hash, stored = records[0]
     values: dict[str, Any] = {
@@ -361,13 +363,13 @@ def to_record(row: tuple[Any, ...]) -> Record:
 
 
 def read_records(connection: Connection, place: Place, start: int, stop: int) -> list[Record]:
-    """A range of a session's own events."""
+    """The session's own records from `start` to `stop`, by position."""
     cursor = connection.execute(Q.read_events, (*place, start, stop), binary=True)
     return [to_record(row) for row in cursor.fetchall()]
 
 
 def is_stored(connection: Connection, place: Place, records: Sequence[Record]) -> bool:
-    """Whether a session holds these very events."""
+    """Whether these events are stored, with the same hashes."""
     stored = read_records(connection, place, records[0].position, records[-1].position)
     return [record.hash for record in stored] == [record.hash for record in records]
 
@@ -389,14 +391,14 @@ def lost_batches(connection: Connection, kept: Mapping[Place, Sequence[UnsyncedB
 
 
 def lock_head(connection: Connection, workspace: str, session: str) -> Head | None:
-    """Lock a session's row. Returns its head, None if there is no such session."""
+    """Lock a session's row. Returns its head, or None if the session does not exist."""
     locked = connection.execute(Q.lock_session, (workspace, session), binary=True)
     last = connection.execute(Q.last_event, (workspace, session), binary=True)
     return _checked_head((workspace, session), locked.fetchone(), last.fetchone())
 
 
 def _checked_head(place: Place, row: tuple[Any, ...] | None, last: tuple[Any, ...] | None) -> Head | None:
-    """The head of a session from its row and its last event, which must agree."""
+    """The head of a session from its row and its last event. Raises `JournalDamaged` if they disagree."""
     if row is None:
         return None
     created, parent, fork_at, fork_hash, head, stored, check = row
@@ -407,7 +409,7 @@ def _checked_head(place: Place, row: tuple[Any, ...] | None, last: tuple[Any, ..
 
 
 def add_session(connection: Connection, place: Place, now: int, parent: str | None, head: Head) -> bool:
-    """A new session on a head; False if another transaction made it first."""
+    """Create a session. `head` is the fork point of a fork, else `Head(0, GENESIS)`. False if the session exists."""
     check = checksum(*place, now, parent, head.position, head.hash)
     values = (*place, now, parent, head.position, head.hash, head.position, head.hash, check)
     return connection.execute(Q.add_session, values).fetchone() is not None

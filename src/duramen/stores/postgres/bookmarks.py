@@ -1,4 +1,4 @@
-"""Bookmarks and chunks: set and removed with a batch. The session's row is locked: nobody else sets any meanwhile."""
+"""Bookmarks and chunks: changed with an append."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from .sql import Q
 
 
 class BookmarkProjection:
-    """Writes `BookmarkChanges`."""
+    """Writes `BookmarkChanges`. The appender has locked the session's row, so no other process changes its
+    bookmarks."""
 
     def ask(self, target: Target, change: BookmarkChanges) -> tuple[Any, Any]:
-        """The newest bookmark and the end of the chunk log, as far as the change depends on them."""
+        """Read the newest bookmark and the end of the chunk log, if the change depends on them."""
         execute, place = target.connection.execute, (target.workspace, target.session)
         newest = None if change.after is None else execute(Q.newest_bookmark, (*place, change.after[0]))
         end = None if change.chunk_log is None else execute(Q.chunk_log_end, (*place, change.chunk_log[0]))
         return newest, end
 
     def read(self, target: Target, change: BookmarkChanges, asked: tuple[Any, Any]) -> None:
-        """Raise if another writer was first."""
+        """Raise `CheckpointConflict` or `ChunkLogMoved` if another writer was first."""
 
         def newest(name: str) -> str | None:
             found = asked[0].fetchone()
@@ -34,7 +35,7 @@ class BookmarkProjection:
         refuse_conflict(target.session, change, newest, end)
 
     def write(self, target: Target, change: BookmarkChanges, answer: None) -> None:
-        """Store and remove what the change names."""
+        """Write in the order that `BookmarkChanges` states."""
         execute, many = target.connection.execute, target.connection.cursor().executemany
         place = (target.workspace, target.session)
         if change.chunks:

@@ -1,4 +1,4 @@
-"""Reaching PostgreSQL: connections, migrations, and what its errors mean."""
+"""Connections to PostgreSQL: settings, migrations and the translation of errors."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
 _open: WeakSet[Connection] = WeakSet()
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
-"""Errors after which the connection is gone and the outcome of what was under way is open."""
+"""Errors after which the connection is lost and the outcome of the last statement is unknown."""
 
 
 class Work(Protocol):
-    """Does work on a connection of the store, again if the connection is lost."""
+    """Runs a function on a connection of the store. It runs again if the connection is lost."""
 
     async def __call__(self, work: Callable[[Connection], T], /) -> T:
-        """What the work returns."""
+        """The result of the function."""
         ...
 
 
@@ -58,22 +58,23 @@ class PostgresSettings:
     timeout: float = 30.0
     readonly: bool = False
     workspace: str | None = None
-    """Scope rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
+    """The workspace whose rows the connections may see. With None they see no rows, unless their role bypasses row
+    level security."""
 
     @property
     def shown(self) -> str:
         """The address without its password."""
         try:
-            chunks = urlsplit(self.url)
-            host = chunks.hostname or "the local socket"
-            return f"{host}:{chunks.port or 5432}{chunks.path}"
+            parts = urlsplit(self.url)
+            host = parts.hostname or "the local socket"
+            return f"{host}:{parts.port or 5432}{parts.path}"
         except ValueError:
             return "the given URL"
 
 
 @contextmanager
 def translated(shown: str) -> Iterator[None]:
-    """Turn the driver's errors into named ones."""
+    """Translate errors of the driver into `StoreError`s."""
     try:
         yield
     except (psycopg.Error, PoolTimeout, PoolClosed) as error:
@@ -81,13 +82,13 @@ def translated(shown: str) -> Iterator[None]:
 
 
 def explain(error: BaseException, shown: str) -> BaseException:
-    """The named error that a driver error stands for; others as they are."""
+    """The `StoreError` for an error of the driver. Other errors are returned unchanged."""
     if isinstance(error, DuramenError):
         return error
     if _is_other_workspace(error):
         return WorkspaceRefused(
-            f"PostgreSQL at {shown} keeps this connection to other rows than those of the handle's workspace",
-            hint="give each workspace a role of its own if a pooler shares connections; open handles with `workspace`",
+            f"PostgreSQL at {shown} does not let this connection use the rows of the handle's workspace",
+            hint="open the handle with `workspace`; give each workspace its own role if a pooler shares connections",
         )
     for kind, made in _MEANING:
         if isinstance(error, kind):
@@ -98,8 +99,8 @@ def explain(error: BaseException, shown: str) -> BaseException:
 
 
 def _is_other_workspace(error: BaseException) -> bool:
-    """Whether a policy refused a row, or the connection does not say whose rows it may see. Texts come in the server's
-    language; the place in its source and the name of the setting do not."""
+    """Whether a policy refused a row, or the connection has not set its workspace. The message of the server may be in
+    any language, so this checks its source function and the name of the setting."""
     if isinstance(error, pg.InsufficientPrivilege):
         return error.diag.source_function == "ExecWithCheckOptions"
     return isinstance(error, pg.UndefinedObject) and '"duramen.workspace"' in str(error)
@@ -111,10 +112,11 @@ _MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Call
     (
         PoolTimeout,
         lambda at, why: StoreUnavailable(
-            f"no connection to PostgreSQL at {at} in time", hint="is the server up? is the pool large enough?"
+            f"no connection to PostgreSQL at {at} became free before the timeout",
+            hint="check that the server is running and that pool_size is large enough",
         ),
     ),
-    (pg.DiskFull, lambda at, why: StoreFull(f"PostgreSQL at {at} has no room left", hint="free some space")),
+    (pg.DiskFull, lambda at, why: StoreFull(f"the disk of PostgreSQL at {at} is full", hint="free some space")),
     (
         pg.ReadOnlySqlTransaction,
         lambda at, why: StoreReadOnly(f"PostgreSQL at {at} is read-only", hint="connect to the primary"),
@@ -122,12 +124,12 @@ _MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Call
     (
         pg.InsufficientPrivilege,
         lambda at, why: StoreReadOnly(
-            f"this user may not do that at {at}: {why}", hint="grant it rights on schema duramen"
+            f"PostgreSQL at {at} denied access to this user: {why}", hint="grant the user rights on schema duramen"
         ),
     ),
     (
         (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure, pg.QueryCanceled),
-        lambda at, why: StoreBusy(f"PostgreSQL at {at} was too busy: {why}", hint="try again"),
+        lambda at, why: StoreBusy(f"PostgreSQL at {at} is too busy: {why}", hint="try again"),
     ),
     (
         (pg.DataCorrupted, pg.IndexCorrupted),
@@ -146,7 +148,9 @@ _MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Call
     ),
     (
         pg.IntegrityError,
-        lambda at, why: StoreDamaged(f"rows at {at} contradict each other: {why}", hint="run verify"),
+        lambda at, why: StoreDamaged(
+            f"rows in PostgreSQL at {at} contradict each other: {why}", hint="run `duramen verify`"
+        ),
     ),
 ]
 
@@ -161,23 +165,23 @@ def connect(settings: PostgresSettings) -> Connection:
             application_name="duramen",
         )
     except psycopg.ProgrammingError:
-        # The driver's text may quote the password, so it is not shown, nor chained.
+        # The driver's message may contain the password, so it is neither shown nor chained.
         raise InvalidInput(
-            "this is no PostgreSQL URL",
-            hint="write it as postgresql://user:password@host:5432/database, with %XX for odd characters",
+            "the given address is not a PostgreSQL URL",
+            hint="write it as postgresql://user:password@host:5432/database, with %XX for special characters",
         ) from None
     configure(connection, settings)
     return connection
 
 
 def configure(connection: Connection, settings: PostgresSettings) -> None:
-    """Settings that durability and isolation rest on, whatever the server's defaults are."""
+    """Set what durability and isolation depend on, whatever the defaults of the server are."""
     _open.add(connection)
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )
     connection.execute("SET default_transaction_isolation = 'read committed'")
-    connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
+    connection.execute("SET plan_cache_mode = force_generic_plan")  # queries select by key, so one plan fits all values
     own = {"lock_timeout": f"{int(settings.timeout * 1000)}"}
     if settings.workspace is not None:
         own["duramen.workspace"] = settings.workspace
@@ -190,15 +194,15 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
 
 
 def execute_planned(connection: Connection, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Execute a query whose plan is made for these very values, where what is right for some is wrong for others: that
-    nearly all memories have a trace, or how large a pool is, no plan for any value can know."""
+    """Execute a query with a plan for these values. The best plan depends, for example, on the size of the audience,
+    and on how many memories have an index entry."""
     with psycopg.ClientCursor(connection) as cursor:
         planned = cursor.mogrify(query.encode(), values)
     return connection.execute(planned.encode(), binary=True)
 
 
 def hang_up() -> None:
-    """In a forked child: close the sockets that belong to the parent, silently."""
+    """In a forked child, close the sockets of the parent's connections without a message to the server."""
     for connection in list(_open):
         with suppress(OSError, psycopg.Error):
             os.close(connection.pgconn.socket)
@@ -206,10 +210,14 @@ def hang_up() -> None:
 
 
 def migrate(connection: Connection, settings: PostgresSettings, migrations: Migrations = MIGRATIONS) -> None:
-    """Bring the schema up to date under an advisory lock, all steps in one transaction."""
+    """Migrate the schema to the newest version, under an advisory lock and in one transaction. Raises `StoreTooNew`,
+    `NotAStore`, `StoreReadOnly` or `StoreDamaged` and changes nothing if that is not possible."""
     encoding: Any = connection.execute("SHOW server_encoding").fetchone()
     if encoding[0] != "UTF8":
-        raise NotAStore(f"the database at {settings.shown} is not in UTF8", hint="create one with ENCODING 'UTF8'")
+        raise NotAStore(
+            f"the database at {settings.shown} has the encoding {encoding[0]}, but UTF8 is needed",
+            hint="create a database with ENCODING 'UTF8'",
+        )
     newest = migrations[-1][0]
     version = check_version(connection, settings.shown, newest)
     if settings.readonly:
@@ -218,9 +226,9 @@ def migrate(connection: Connection, settings: PostgresSettings, migrations: Migr
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-        # A migration that would see the rows of no workspace must fail, not pass over them.
+        # A migration must fail if row level security would hide rows from it.
         connection.execute("SET LOCAL row_security = off")
-        # Not "if it is not there": what this connection remembers of the catalog may be older than the lock.
+        # IF NOT EXISTS, and no look-up first: what this connection has cached of the catalog may predate the lock.
         connection.execute("CREATE SCHEMA IF NOT EXISTS duramen")
         connection.execute("CREATE TABLE IF NOT EXISTS duramen.meta (name text PRIMARY KEY, value bigint NOT NULL)")
         connection.execute("INSERT INTO duramen.meta VALUES ('schema', 0) ON CONFLICT DO NOTHING")
@@ -232,7 +240,7 @@ def migrate(connection: Connection, settings: PostgresSettings, migrations: Migr
 
 
 def check_version(connection: Connection, shown: str, newest: int = SCHEMA_VERSION) -> int:
-    """The schema version, 0 if there is none; raises `StoreTooNew` for one after `newest`."""
+    """The schema version, or 0 if it is not a store yet. Raises `StoreTooNew` if it is above `newest`."""
     there: Any = connection.execute("SELECT to_regclass('duramen.meta')").fetchone()
     if there[0] is None:
         return 0

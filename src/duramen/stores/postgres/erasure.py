@@ -1,4 +1,4 @@
-"""Erasing a subject: payloads, blobs and keys go, tombstones come, in one transaction."""
+"""The erasure of a subject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sql import Q
 
 
 def is_committed(connection: Connection, workspace: str, erased: Erasure) -> bool:
-    """Whether the tombstones of an erasure are in the journal: whether it was committed."""
+    """Whether an erasure was committed, that is, whether its tombstones are stored."""
     return bool(erased.tombstones) and all(
         [stored.hash for stored in read_records(connection, (workspace, session), record.position, record.position)]
         == [record.hash]
@@ -20,13 +20,13 @@ def is_committed(connection: Connection, workspace: str, erased: Erasure) -> boo
 
 
 def erase(connection: Connection, request: Erase) -> Erasure:
-    """Remove everything about a subject and place the tombstones."""
+    """Remove all data of a subject and append the tombstones, inside the open transaction."""
     reach("erase.begun")
     workspace, ref = request.workspace, request.ref
     payloads = size = 0
     tombstones: dict[str, Record] = {}
     heads: dict[str, Head] = {}
-    # The subject goes first: from here on no append about it can begin, and none is under way.
+    # Delete the subject first: this waits for running appends about it, and new ones fail.
     connection.execute(Q.delete_subject, (workspace, ref))
     sessions = connection.execute(Q.sessions_of_subject, {"workspace": workspace, "ref": ref}).fetchall()
     for (session,) in sessions:

@@ -1,4 +1,4 @@
-"""Leases as rows: who owns a session, under which fence, until when."""
+"""Rows of leases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place = tuple[str, str]
 
 
 def checked_lease(place: Place, row: tuple[Any, ...] | None) -> LeaseRow | None:
-    """A lease from its columns."""
+    """A lease from its columns. Raises `StoreDamaged` if it does not match its checksum."""
     if row is None:
         return None
     owner, fence, expires, check = row
@@ -24,33 +24,33 @@ def checked_lease(place: Place, row: tuple[Any, ...] | None) -> LeaseRow | None:
 
 
 def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow | None:
-    """The lease as it stands, checked."""
+    """The lease on a session, or None. Raises `StoreDamaged` if it does not match its checksum."""
     return checked_lease(
         place, connection.execute(Q.lock_lease if lock else Q.read_lease, place, binary=True).fetchone()
     )
 
 
 def check_fence(lease: LeaseRow | None, session: str, fence: int, now: int) -> LeaseRow:
-    """The lease, if it is held under `fence`; raises `LeaseLost` if it is another's or has run out."""
+    """Return the lease. Raises `LeaseLost` if its fence is another one, or if it expired."""
     if lease is None or lease.fence != fence or lease.expires <= now:
         raise LeaseLost(session, fence, lease.fence if lease else None)
     return lease
 
 
 def write_lease(connection: Connection, place: Place, lease: LeaseRow) -> LeaseRow:
-    """Store the lease of a row that is locked."""
+    """Replace a lease. The caller has locked its row."""
     connection.execute(Q.write_lease, (*lease, checksum(*place, *lease), *place))
     return lease
 
 
 class ReleaseProjection:
-    """Writes `ReleaseLease`: the lease that a batch is written under is given back. The appender has locked it."""
+    """Writes `ReleaseLease`. The appender has locked the lease."""
 
     def ask(self, target: Target, change: ReleaseLease) -> Any:
         return target.connection.execute(Q.read_lease, (target.workspace, target.session), binary=True)
 
     def read(self, target: Target, change: ReleaseLease, asked: Any) -> LeaseRow | None:
-        """The lease as it is: the fence was checked before."""
+        """The present lease. The appender has checked its fence."""
         return checked_lease((target.workspace, target.session), asked.fetchone())
 
     def write(self, target: Target, change: ReleaseLease, answer: LeaseRow | None) -> None:

@@ -1,7 +1,7 @@
-"""LISTEN: a connection of its own that rings a notifier whenever some process appended.
+"""LISTEN: a separate connection that calls a notifier when a process has appended.
 
-This process rings for its own appends as soon as they are committed. To hear of each of them from the server as well
-would cost about as much as the append, so the listener pauses between what it hears.
+A process notifies itself of its own appends after each commit. Receiving each of them from the server too would cost
+about as much as the append. So the listener pauses between two notifications.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ...runtime import Notifier
 from .connection import Connection, PostgresSettings, connect
 
 RUNS = "runs"
-"""What is notified if a run changed."""
+"""The payload of a notification about a run."""
 _PAUSE = 0.01
 
 
 class Listener:
-    """Started by the first follower. Lost connections are made again; each time the notifier rings, because
-    something may have been missed."""
+    """Listens in a thread, which the first follower starts. It reconnects after a lost connection. After each connect
+    it calls the notifiers, because it may have missed a notification."""
 
     def __init__(self, settings: PostgresSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
         self._settings = settings
@@ -31,7 +31,7 @@ class Listener:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begin to listen; returns at once."""
+        """Start the thread. Returns at once. The second call does nothing."""
         with self._mutex:
             if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(target=self._listen, name="duramen-listen", daemon=True)
@@ -54,10 +54,10 @@ class Listener:
                 self._notifier.notify()
                 if notice.payload == RUNS:
                     self._runs_notifier.notify()
-            self._stopping.wait(_PAUSE)  # what comes meanwhile is heard at once
+            self._stopping.wait(_PAUSE)  # notifications that arrive in the pause are read together
 
     def stop(self) -> None:
-        """End the thread and its connection."""
+        """Stop the thread and close its connection."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=5)

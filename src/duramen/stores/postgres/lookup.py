@@ -1,4 +1,4 @@
-"""What is found by name or by position instead of by range: bookmarks, chunks, single events, a conversation."""
+"""Reads by name or position: bookmarks, chunks, single events, conversations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sql import Q
 
 
 class Lookup:
-    """Finds events, bookmarks and chunks by name instead of by range."""
+    """Implements the methods of `Store` for bookmarks and chunks, `pick` and `talk`."""
 
     def __init__(self, do: Work) -> None:
         self._do = do

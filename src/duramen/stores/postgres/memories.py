@@ -1,10 +1,12 @@
-"""Memories: written with an append, read by audience, id, key or change.
+"""Rows of memories, and their changes.
 
-Code that reads rows of an audience to change them, or changes them, holds the lock on the audience's row: so the changes of an audience
-are counted in the order of commits, and which row of an id or of a key is current is decided once. Locks come after
-those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then audiences by name. A memory,
-its index entries and its recalls are locked by nobody who has not its audience. All audiences are locked before a row of one is read;
-a memory never moves to another audience, so the audiences of numbers can be looked up before.
+Code that changes rows of an audience first locks the audience's row. So the changes of an audience are counted in the
+order of commits, and only one transaction decides which row with an id or key is current.
+
+Order of locks, after those that `store` lists (lease, subject, sessions, runs, blobs): generations by number, then
+audiences by name. A transaction locks all its audiences before it reads a row of one. It locks a memory, its index
+entries and its recalls only after the audience. A memory never moves to another audience, so the audience of a number
+can be read before it is locked.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Recall = tuple[int, int]
 
 
 class AudienceIndex:
-    """An audience that a transaction changes: its row is locked. No memory of it is written before `write`."""
+    """An audience that a transaction changes. Its row is locked. Memory rows are written by `write`."""
 
     def __init__(
         self,
@@ -38,24 +40,24 @@ class AudienceIndex:
         ids: Iterable[str] = (),
         keys: Iterable[str] = (),
     ) -> None:
-        """Lock the audience and send the questions for the current rows of `ids` and `keys`. In a pipeline nothing is
-        waited for until `ledger` is used."""
+        """Send the statements that lock the audience and read the current rows with these ids and keys. In a pipeline
+        this does not wait. The first use of `ledger` waits."""
         self._connection = connection
         self.place = (workspace, audience)
         self._indexed: dict[int, int] = {}
-        """Up to which generation each row was indexed."""
+        """The column `indexed` of each row, by number."""
         self._put: set[int] = set()
-        """Rows of which only an index entry is new."""
+        """The numbers of rows of which only an index entry changed."""
         self._ledger: Ledger | None = None
         self._locked = connection.execute(M.lock_audience, self.place, binary=True)
         self._asked = {(M.find_current, one): self._ask(M.find_current, one) for one in ids}
         self._asked |= {(M.find_keyed, one): self._ask(M.find_keyed, one) for one in keys}
 
     def lock(self) -> Ledger:
-        """Wait for the lock. An audience that has no row yet gets one."""
+        """Wait for the lock. Creates the audience's row if there is none."""
         row = self._locked.fetchone()
         if row is None:
-            self._asked.clear()  # the answers are older than the lock
+            self._asked.clear()  # these rows were read before the lock
             self._connection.execute(M.add_audience, (*self.place, checksum(*self.place, 0)))
             row = self._connection.execute(M.lock_audience, self.place, binary=True).fetchone()
         assert row is not None, "audiences are never removed"
@@ -65,15 +67,15 @@ class AudienceIndex:
 
     @property
     def ledger(self) -> Ledger:
-        """What changes in the audience."""
+        """The changes of the audience."""
         return self._ledger or self.lock()
 
     def current(self, id: str) -> MemoryRow | None:
-        """The current row of an id."""
+        """The current row with this id, or None."""
         return next(iter(self._read(M.find_current, id)), None)
 
     def keyed(self, key: str) -> list[MemoryRow]:
-        """The current rows of a key."""
+        """The current rows with this key."""
         return self._read(M.find_keyed, key)
 
     def _ask(self, query: str, which: str) -> Any:
@@ -84,14 +86,14 @@ class AudienceIndex:
         return [self.taken(row) for row in asked.fetchall()]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
-        """A row of this audience, to be changed."""
+        """A row of this audience from its columns, to be changed."""
         self._indexed[columns[2]] = columns[-2]
         return read_memory(columns)
 
     def put_index_entries(
         self, generations: Sequence[int], generation: int, index_entries: dict[int, tuple[MemoryRow, IndexEntry]]
     ) -> None:
-        """What is searched of some rows, by their numbers: a change of each."""
+        """Write index entries, by the numbers of their rows. Each counts as a change of its row."""
         columns = []
         for number, (_, index_entry) in sorted(index_entries.items()):
             fields = (*self.place, number, generation, index_entry.words, index_entry.vector)
@@ -108,8 +110,8 @@ class AudienceIndex:
             self.ledger.put(row)
 
     def write(self, session: str, numbers: Iterable[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
-        """Store all changes; new rows are of this session and get these numbers. Gives the sizes of the index entries
-        that went with what was forgotten, and whether each had a vector."""
+        """Store all changes. New rows belong to this session and get these numbers. Returns one row per index entry of
+        a forgotten memory: its size, and whether it had a vector."""
         ledger, connection = self.ledger, self._connection
         if not ledger.changed:
             return []
@@ -131,7 +133,7 @@ class AudienceIndex:
         return self._drop_index_entries()
 
     def _moved(self) -> list[MemoryRow]:
-        """Rows that were there and are changed, other than by what is searched of them."""
+        """The existing rows that changed, without those of which only an index entry changed."""
         return [row for row in self.ledger.changed.values() if row.number > 0 and row.number not in self._put]
 
     def _drop_index_entries(self) -> list[tuple[Any, ...]]:
@@ -144,7 +146,7 @@ class AudienceIndex:
 
 
 def lock_audiences(connection: Connection, workspace: str, audiences: Iterable[bytes]) -> dict[bytes, AudienceIndex]:
-    """Audiences to change, locked by name."""
+    """Audiences to change. They are locked in the order of their names."""
     locked = {}
     for audience in sorted(set(audiences)):
         locked[audience] = AudienceIndex(connection, workspace, audience)
@@ -153,7 +155,8 @@ def lock_audiences(connection: Connection, workspace: str, audiences: Iterable[b
 
 
 def read_memory(columns: Sequence[Any]) -> MemoryRow:
-    """A memory from its columns. Damage is said, not raised: others must still be found."""
+    """A memory from its columns. A damaged one is not raised but returned with `intact` False, so that it does not hide
+    others."""
     *fields, check = columns
     _, audience, number, *rest, _ = fields
     found = MemoryRow._make((audience, *rest, number, True, 0, 0))
@@ -161,7 +164,7 @@ def read_memory(columns: Sequence[Any]) -> MemoryRow:
 
 
 def read_change(generation: int, columns: Sequence[Any]) -> Change:
-    """A change from its columns. What is searched and does not match its checksum is left out: it is built again."""
+    """A change from its columns. A damaged index entry is left out, because it can be built again."""
     words, vector, check, recalled, time, *row = columns
     memory = read_memory(row)
     if words is not None and checksum(*row[:3], generation, words, vector) != check:
@@ -176,7 +179,8 @@ def _audiences_of(connection: Connection, workspace: str, numbers: Sequence[int]
 def locked_rows(
     connection: Connection, workspace: str, numbers: Sequence[int], more: Iterable[bytes] = ()
 ) -> tuple[dict[bytes, AudienceIndex], dict[int, MemoryRow]]:
-    """Rows to change and their audiences, and more audiences, all locked by name."""
+    """The rows with these numbers, to be changed, and their audiences and the audiences in `more`. All audiences are
+    locked in the order of their names."""
     found = _audiences_of(connection, workspace, numbers) if numbers else {}
     audiences = lock_audiences(connection, workspace, {*found.values(), *more})
     rows = connection.execute(M.find_numbers, (workspace, list(found)), binary=True).fetchall() if found else []
@@ -184,18 +188,18 @@ def locked_rows(
 
 
 class _Asked(NamedTuple):
-    """Audiences that are locked, and numbers for new memories."""
+    """The locked audiences of a change, and numbers for its new memories."""
 
     audiences: dict[bytes, AudienceIndex]
     numbers: Any
 
 
 class MemoryProjection:
-    """Writes `MemoryChanges`: enters, ends, weighs and forgets memories."""
+    """Writes `MemoryChanges`."""
 
     def ask(self, target: Target, change: MemoryChanges) -> _Asked | None:
-        """Lock the audiences that memories are entered into, and ask for what they may meet there. None if memories are
-        changed by number: their audiences must be known before any is locked."""
+        """Lock the audiences of new memories, and read the rows with the same ids and keys. Returns None if the change
+        names memories by number, because their audiences must be read before any audience is locked."""
         if change.ended or change.weighed or change.forgotten:
             return None
         audiences = {}
@@ -206,7 +210,7 @@ class MemoryProjection:
         return _Asked(audiences, target.connection.execute(M.next_numbers, (len(change.memories),)))
 
     def read(self, target: Target, change: MemoryChanges, asked: _Asked | None) -> _Asked:
-        """The rows to write."""
+        """The rows to write. Raises `StoreDamaged` if a row that the change needs is damaged."""
         rows: dict[int, MemoryRow] = {}
         if asked is None:
             numbers = [*(number for number, _ in (*change.ended, *change.weighed)), *change.forgotten]
@@ -217,7 +221,7 @@ class MemoryProjection:
         return asked
 
     def write(self, target: Target, change: MemoryChanges, answer: _Asked) -> Touched:
-        """Store what was settled, and say what that did."""
+        """Store the rows."""
         numbers = iter(answer.numbers.fetchall())
         audiences = answer.audiences.values()
         dropped = [row for audience in audiences for row in audience.write(target.session, numbers)]
@@ -225,8 +229,8 @@ class MemoryProjection:
 
 
 def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
-    """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes. The subject is gone:
-    no append can bring another."""
+    """Forget the memories of an owner. Returns how many memories, vectors and bytes were removed. The caller has
+    deleted the subject, so no append can add another memory."""
     named = connection.execute(M.audiences_of_owner, (workspace, ref), binary=True).fetchall()
     audiences = lock_audiences(connection, workspace, (audience for (audience,) in named))
     rows = connection.execute(M.memories_of_owner, (workspace, ref), binary=True).fetchall() if audiences else []
@@ -237,7 +241,7 @@ def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[in
 
 
 def read_recalls(connection: Connection, workspace: str, rows: Iterable[MemoryRow]) -> dict[int, Recall]:
-    """How often memories were recalled, and when last."""
+    """How often memories were recalled, and when last, by number."""
     places = {row.number: row.audience for row in rows}
     values = (workspace, list(set(places.values())), list(places))
     found: dict[int, Recall] = {}
@@ -250,8 +254,8 @@ def read_recalls(connection: Connection, workspace: str, rows: Iterable[MemoryRo
 def note_recalls(
     connection: Connection, workspace: str, recalls: Sequence[tuple[int, int, int]], tried: list[dict[int, Recall]]
 ) -> None:
-    """Add to how often memories were recalled. `tried` are the totals of earlier tries: one of them may have been
-    committed, and only its answer lost."""
+    """See `MemoryStore.note_recalls`. `tried` are the totals of earlier tries. If one of them was committed although
+    its answer was lost, nothing is added again."""
     _, rows = locked_rows(connection, workspace, [number for number, _, _ in recalls])
     there = {number: row for number, row in rows.items() if row.id}
     before = read_recalls(connection, workspace, there.values())
@@ -271,10 +275,10 @@ def note_recalls(
 def put_index_entries(
     connection: Connection, workspace: str, generation: int, index_entries: Sequence[IndexEntry]
 ) -> None:
-    """Store what is searched of memories that are still there."""
+    """See `MemoryStore.put_index_entries`."""
     generations = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
     if generation not in generations:
-        return  # dropped meanwhile: nobody would remove them
+        return  # the generation was dropped, so nothing would ever remove the entries
     audiences, rows = locked_rows(connection, workspace, [index_entry.number for index_entry in index_entries])
     chosen: dict[bytes, dict[int, tuple[MemoryRow, IndexEntry]]] = {}
     for index_entry in index_entries:
@@ -288,7 +292,7 @@ def put_index_entries(
 
 
 def read_generations(connection: Connection, query: str, workspace: str) -> list[Generation]:
-    """The generations that were not dropped."""
+    """The generations of a workspace, without those that were dropped, ordered by number."""
     found = []
     for number, identity, active, check in connection.execute(query.encode(), (workspace,), binary=True):
         expect_intact(f"generation {number} of the vectors", check, workspace, number, identity, active)
@@ -298,7 +302,7 @@ def read_generations(connection: Connection, query: str, workspace: str) -> list
 
 
 def add_generation(connection: Connection, workspace: str, identity: bytes, active: bool) -> Generation:
-    """A new generation, unless one of this identity is there."""
+    """See `MemoryStore.add_generation`."""
     connection.execute(M.lock_generations, (workspace,))
     there = read_generations(connection, M.list_generations, workspace)
     for one in there:
@@ -312,7 +316,7 @@ def add_generation(connection: Connection, workspace: str, identity: bytes, acti
 
 
 def activate(connection: Connection, workspace: str, generation: int) -> None:
-    """Drop all generations but one. Traces are removed under the locks on their audiences."""
+    """See `MemoryStore.activate`. Index entries are removed under the locks on their audiences."""
     connection.execute(M.lock_generations, (workspace,))
     there = read_generations(connection, M.list_generations, workspace)
     if all(one.number != generation for one in there):

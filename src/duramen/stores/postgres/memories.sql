@@ -1,13 +1,13 @@
 -- name: lock_audience
--- How often an audience was changed, kept from others until the transaction ends.
+-- The change count of an audience, locked until the transaction ends.
 SELECT changes, checksum FROM duramen.audiences WHERE workspace = %s AND audience = %s FOR UPDATE;
 
 -- name: lock_audiences
--- All audiences of a workspace, in the order in which everybody locks them.
+-- Lock all audiences of a workspace, in the order that all writers use.
 SELECT audience FROM duramen.audiences WHERE workspace = %s ORDER BY audience FOR UPDATE;
 
 -- name: add_audience
--- An audience at its first memory, unless another process was first.
+-- Add an audience, unless it exists.
 INSERT INTO duramen.audiences (workspace, audience, changes, checksum) VALUES (%s, %s, 0, %s) ON CONFLICT DO NOTHING;
 
 -- name: list_audiences
@@ -15,43 +15,43 @@ INSERT INTO duramen.audiences (workspace, audience, changes, checksum) VALUES (%
 SELECT audience, changes FROM duramen.audiences WHERE workspace = %s;
 
 -- name: some_audiences
--- Some of them.
+-- Some audiences of a workspace.
 SELECT audience, changes FROM duramen.audiences WHERE workspace = %s AND audience = ANY(%s);
 
 -- name: count_changes
--- How often a locked audience was changed.
+-- Set the change count of a locked audience.
 UPDATE duramen.audiences SET changes = %s, checksum = %s WHERE workspace = %s AND audience = %s;
 
 -- name: audiences_of
--- The audiences that some memories are in. A memory never moves.
+-- The audiences of some memories. A memory never moves to another audience.
 SELECT number, audience FROM duramen.memories WHERE workspace = %s AND number = ANY(%s);
 
 -- name: audiences_of_owner
--- The audiences in which an owner has memories.
+-- The audiences that contain memories of a subject.
 SELECT DISTINCT audience FROM duramen.memories WHERE workspace = %s AND owner = %s;
 
 -- name: find_current
--- The current memory of an id.
+-- The current memory with an id.
 SELECT * FROM duramen.memories WHERE workspace = %s AND audience = %s AND id = %s AND closed IS NULL AND id <> '';
 
 -- name: find_keyed
--- The current memories of a key.
+-- The current memories with a key.
 SELECT * FROM duramen.memories WHERE workspace = %s AND audience = %s AND key = %s AND closed IS NULL;
 
 -- name: find_numbers
--- Memories by their numbers.
+-- Memories by number.
 SELECT * FROM duramen.memories WHERE workspace = %s AND number = ANY(%s) ORDER BY audience, number;
 
 -- name: memories_of_owner
--- What an erasure takes.
+-- The memories of a subject, for its erasure.
 SELECT * FROM duramen.memories WHERE workspace = %s AND owner = %s ORDER BY audience, number;
 
 -- name: next_numbers
--- Numbers for new memories: a row's checksum covers its number.
+-- Numbers for new memories. They are needed before the insert, because a checksum covers the number.
 SELECT nextval('duramen.memories_number_seq') FROM generate_series(1, %s);
 
 -- name: add_memory
--- A new memory.
+-- Add a memory.
 INSERT INTO duramen.memories
     (workspace, audience, number, id, session, position, kind, key, owner, recorded, begins, ends, expires, importance,
      confidence, confirmed, times, closed, successor, changed, indexed, checksum)
@@ -59,7 +59,7 @@ OVERRIDING SYSTEM VALUE
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
 
 -- name: write_memory
--- A memory that changed.
+-- Replace a memory.
 UPDATE duramen.memories
 SET id = %s, session = %s, position = %s, kind = %s, key = %s, owner = %s, recorded = %s, begins = %s, ends = %s,
     expires = %s, importance = %s, confidence = %s, confirmed = %s, times = %s, closed = %s, successor = %s,
@@ -67,44 +67,45 @@ SET id = %s, session = %s, position = %s, kind = %s, key = %s, owner = %s, recor
 WHERE workspace = %s AND audience = %s AND number = %s;
 
 -- name: read_memories
--- Memories by number; the conditions below are added to "true".
+-- Memories by number. CONDITIONS are those below.
 SELECT r.count, r.time, memories.* FROM duramen.memories
 LEFT JOIN LATERAL (
     SELECT recalls.count, recalls.time FROM duramen.recalls
-    WHERE recalls.workspace = %(workspace)s AND recalls.audience = memories.audience AND recalls.number = memories.number
+    WHERE recalls.workspace = %(workspace)s AND recalls.audience = memories.audience
+      AND recalls.number = memories.number
 ) r ON true
-WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND true ORDER BY number LIMIT %(limit)s;
+WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND CONDITIONS ORDER BY number LIMIT %(limit)s;
 
 -- name: by_audience
--- Of some audiences.
+-- Condition: the memory is in one of these audiences.
 audience = ANY(%(audiences)s);
 
 -- name: by_id
--- Of an id.
+-- Condition: the memory has an id.
 id = %(id)s;
 
 -- name: by_key
--- Of a key.
+-- Condition: the memory has a key.
 key = %(key)s;
 
 -- name: by_kind
--- Of some kinds.
+-- Condition: the memory is of one of these kinds.
 kind = ANY(%(kinds)s);
 
 -- name: by_number
--- Of some numbers.
+-- Condition: the memory has one of these numbers.
 number = ANY(%(numbers)s);
 
 -- name: only_current
--- Those that are known now.
+-- Condition: the memory is current.
 closed IS NULL;
 
 -- name: known_at
--- Those that were known at a time.
+-- Condition: the memory was known at a time.
 recorded <= %(at)s AND (closed IS NULL OR closed > %(at)s);
 
 -- name: read_changes
--- Rows of an audience that changed after a count, with what is searched.
+-- Rows of an audience with a change count above a number, with their index entries and recall counts.
 SELECT t.words, t.vector, t.checksum, coalesce(r.count, 0), coalesce(r.time, 0), m.*
 FROM duramen.memories m
 LEFT JOIN duramen.index_entries t
@@ -114,36 +115,38 @@ WHERE m.workspace = %(workspace)s AND m.audience = %(audience)s AND m.changed > 
 ORDER BY m.changed LIMIT %(limit)s;
 
 -- name: read_unindexed
--- Current memories without an index_entry of a generation.
+-- Current memories without an index entry in a generation.
 SELECT m.* FROM duramen.memories m
 WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience AND t.number = m.number
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience
+      AND t.number = m.number
       AND t.generation = %(generation)s)
 ORDER BY m.indexed, m.number LIMIT %(limit)s;
 
 -- name: count_unindexed
--- How many they are.
+-- The number of rows that `read_unindexed` returns without a limit.
 SELECT count(*) FROM duramen.memories m
 WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience AND t.number = m.number
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience
+      AND t.number = m.number
       AND t.generation = %(generation)s);
 
 -- name: put_index_entry
--- What is searched of a memory.
+-- Add or replace an index entry.
 INSERT INTO duramen.index_entries (workspace, audience, number, generation, words, vector, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, audience, number, generation) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
 
 -- name: read_index_entries
--- What is searched of the current memories of an audience.
+-- The index entries of the current memories of an audience.
 SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
 FROM duramen.index_entries t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
 WHERE t.workspace = %(workspace)s AND t.audience = %(audience)s AND t.generation = %(generation)s AND m.closed IS NULL
 ORDER BY t.number;
 
 -- name: read_some_index_entries
--- Of some of them.
+-- The index entries of some current memories of an audience.
 SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
 FROM duramen.index_entries t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
 WHERE t.workspace = %(workspace)s AND t.audience = %(audience)s AND t.generation = %(generation)s AND m.closed IS NULL
@@ -151,7 +154,7 @@ WHERE t.workspace = %(workspace)s AND t.audience = %(audience)s AND t.generation
 ORDER BY t.number;
 
 -- name: read_index_entries_anywhere
--- Of some memories, whatever audiences they are in.
+-- The index entries of some current memories, in any audience of the workspace.
 SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
 FROM duramen.memories m
 JOIN duramen.index_entries t ON t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
@@ -159,11 +162,11 @@ WHERE m.workspace = %(workspace)s AND m.number = ANY(%(numbers)s) AND t.generati
 ORDER BY t.number;
 
 -- name: generations_indexed
--- The generations in which memories of an audience have index_entries.
+-- The generations in which some memories of an audience have index entries.
 SELECT number, generation FROM duramen.index_entries WHERE workspace = %s AND audience = %s AND number = ANY(%s);
 
 -- name: drop_index_entries
--- All index_entries of some memories.
+-- Delete all index entries of some memories.
 DELETE FROM duramen.index_entries WHERE workspace = %s AND audience = %s AND number = ANY(%s)
 RETURNING length(words) + coalesce(length(vector), 0), (vector IS NOT NULL)::int;
 
@@ -173,20 +176,20 @@ SELECT workspace, audience, generation, after, upto, first, last, owner, body, c
 WHERE workspace = %s AND audience = %s AND generation = %s ORDER BY after;
 
 -- name: segment_spans
--- From where to where each segment of a generation reaches.
+-- The audience, start and end of every segment of a generation.
 SELECT audience, after, upto FROM duramen.segments WHERE workspace = %s AND generation = %s ORDER BY audience, after;
 
 -- name: forgotten_since
--- Whether a memory between two numbers was forgotten after a count.
+-- Whether a memory between two numbers was forgotten after a change count.
 SELECT 1 FROM duramen.memories
 WHERE workspace = %s AND audience = %s AND changed > %s AND id = '' AND number BETWEEN %s AND %s LIMIT 1;
 
 -- name: drop_overlapping
--- The segments whose place another one takes.
+-- Delete the segments that overlap a new one.
 DELETE FROM duramen.segments WHERE workspace = %s AND audience = %s AND generation = %s AND after < %s AND upto > %s;
 
 -- name: put_segment
--- Changes of an audience, packed together.
+-- Add or replace a segment.
 INSERT INTO duramen.segments (workspace, audience, generation, after, upto, first, last, owner, body, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, audience, generation, after) DO UPDATE
@@ -194,12 +197,12 @@ SET upto = excluded.upto, first = excluded.first, last = excluded.last, owner = 
     checksum = excluded.checksum;
 
 -- name: drop_segments
--- The segments that may hold one of some memories.
+-- Delete the segments that may contain one of some memories.
 DELETE FROM duramen.segments s WHERE s.workspace = %s AND s.audience = %s AND EXISTS (
     SELECT 1 FROM unnest(%s::bigint[]) gone (number) WHERE gone.number BETWEEN s.first AND s.last);
 
 -- name: drop_generation_segments
--- The segments of all generations but one.
+-- Delete the segments of all generations except one.
 DELETE FROM duramen.segments WHERE workspace = %s AND generation <> %s;
 
 -- name: read_recalls
@@ -207,46 +210,47 @@ DELETE FROM duramen.segments WHERE workspace = %s AND generation <> %s;
 SELECT number, count FROM duramen.recalls WHERE workspace = %s AND audience = %s;
 
 -- name: find_recalls
--- How often some memories were recalled.
+-- How often some memories were recalled, and when last.
 SELECT audience, number, count, time, checksum FROM duramen.recalls
 WHERE workspace = %s AND audience = ANY(%s) AND number = ANY(%s);
 
 -- name: write_recall
--- How often a memory was recalled, and when last.
+-- Set how often a memory was recalled, and when last.
 INSERT INTO duramen.recalls (workspace, audience, number, count, time, checksum) VALUES (%s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, audience, number) DO UPDATE
 SET count = excluded.count, time = excluded.time, checksum = excluded.checksum;
 
 -- name: drop_recalls
--- Of memories that are gone.
+-- Delete the recall counts of forgotten memories.
 DELETE FROM duramen.recalls WHERE workspace = %s AND audience = %s AND number = ANY(%s);
 
 -- name: lock_generations
--- Generations are begun one after the other.
+-- Make changes of generations serial.
 SELECT pg_advisory_xact_lock(hashtextextended(%s, 11));
 
 -- name: list_generations
--- The generations of a workspace, those that were dropped too.
+-- The generations of a workspace, including dropped ones.
 SELECT generation, identity, active, checksum FROM duramen.generations WHERE workspace = %s ORDER BY generation;
 
 -- name: keep_generations
--- The same, kept from being dropped until the transaction ends.
+-- The same, locked against being dropped until the transaction ends.
 SELECT generation, identity, active, checksum FROM duramen.generations WHERE workspace = %s ORDER BY generation
 FOR SHARE;
 
 -- name: last_generation
--- The highest number of a generation that there ever was.
+-- The highest generation number that was ever used.
 SELECT coalesce(max(generation), 0) FROM duramen.generations WHERE workspace = %s;
 
 -- name: write_generation
--- A generation. `active` is 1 for the one that is searched, 0 for one that is being made, -1 for one that was dropped: its
--- number must not come again, as a process may still be making vectors for it.
+-- Add or replace a generation. `active` is 1 for the generation that is searched, 0 for one that is being built, and -1
+-- for one that was dropped. The row of a dropped generation stays, because its number must not be used again: a process
+-- may still be building vectors for it.
 INSERT INTO duramen.generations (workspace, generation, identity, active, checksum) VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (workspace, generation) DO UPDATE
 SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;
 
 -- name: drop_generation_index_entries
--- The index_entries of all generations but one.
+-- Delete the index entries of all generations except one.
 DELETE FROM duramen.index_entries WHERE workspace = %s AND generation <> %s;
 
 -- name: all_audiences
@@ -254,29 +258,30 @@ DELETE FROM duramen.index_entries WHERE workspace = %s AND generation <> %s;
 SELECT encode(audience, 'hex'), checksum, workspace, audience, changes FROM duramen.audiences;
 
 -- name: all_memories
--- Every memory, likewise.
+-- Every memory, for the integrity check.
 SELECT number, checksum, workspace, audience, number, id, session, position, kind, key, owner, recorded, begins, ends,
        expires, importance, confidence, confirmed, times, closed, successor, changed, indexed
 FROM duramen.memories;
 
 -- name: all_index_entries
--- Every index_entry, likewise.
+-- Every index entry, for the integrity check.
 SELECT number, checksum, workspace, audience, number, generation, words, vector FROM duramen.index_entries;
 
 -- name: all_segments
--- Every segment, likewise.
+-- Every segment, for the integrity check.
 SELECT after, checksum, workspace, audience, generation, after, upto, first, last, owner, body FROM duramen.segments;
 
 -- name: all_recalls
--- Every count of recalls, likewise.
+-- Every recall count, for the integrity check.
 SELECT number, checksum, workspace, audience, number, count, time FROM duramen.recalls;
 
 -- name: all_generations
--- Every generation, likewise.
+-- Every generation, for the integrity check.
 SELECT generation, checksum, workspace, generation, identity, active FROM duramen.generations;
 
 -- name: orphan_memories
--- Memories without audience or event, index_entries without memory or generation, recalls without memory.
+-- Memories without audience or event, index entries without memory or generation, segments without generation, and
+-- recall counts without memory.
 SELECT 1 FROM duramen.memories m WHERE (m.id <> '' AND NOT EXISTS (
     SELECT 1 FROM duramen.events e
     WHERE e.workspace = m.workspace AND e.session = m.session AND e.position = m.position)
@@ -295,14 +300,17 @@ UNION ALL SELECT 1 FROM duramen.recalls r WHERE NOT EXISTS (
     WHERE m.workspace = r.workspace AND m.audience = r.audience AND m.number = r.number AND m.id <> '') LIMIT 1;
 
 -- name: miscounted_audiences
--- Audiences of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
+-- Audiences with a wrong change count, and current memories of one audience that have the same id, or that hold at the
+-- same time under one key.
 (SELECT 1 FROM duramen.audiences p WHERE p.changes <> (
-    SELECT coalesce(max(m.changed), 0) FROM duramen.memories m WHERE m.workspace = p.workspace AND m.audience = p.audience))
+    SELECT coalesce(max(m.changed), 0) FROM duramen.memories m
+    WHERE m.workspace = p.workspace AND m.audience = p.audience))
 UNION ALL
 (SELECT 1 FROM duramen.memories WHERE closed IS NULL GROUP BY workspace, audience, id HAVING count(*) > 1)
 UNION ALL
 (SELECT 1 FROM duramen.memories one JOIN duramen.memories other
-    ON other.workspace = one.workspace AND other.audience = one.audience AND other.key = one.key AND other.number <> one.number
+    ON other.workspace = one.workspace AND other.audience = one.audience AND other.key = one.key
+      AND other.number <> one.number
  WHERE one.key IS NOT NULL AND one.closed IS NULL AND other.closed IS NULL
    AND one.begins <= other.begins AND coalesce(one.ends, other.begins + 1) > other.begins)
 LIMIT 1;

@@ -1,4 +1,4 @@
-"""Memories by what is asked for, and what is noted about them without an append."""
+"""Reads of memories, and writes of what belongs to them without an append: index entries, recalls, generations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ports import Change, Generation, IndexEntry, MemoryQuery, MemoryRow, StoredIndexEntry
-from ..common.memory_rows import noted
+from ..common.memory_rows import with_recalls
 from ..common.row_checksum import checksum
 from .connection import Connection, Work, execute_planned
 from .memories import (
@@ -23,7 +23,7 @@ from .memories import (
 
 
 class MemoryCatalog:
-    """Reads memories, and writes what belongs to them: index entries, recalls, generations."""
+    """Implements `MemoryStore`, except for segments and recall counts, which are in `segments`."""
 
     def __init__(self, do: Work, write: Work) -> None:
         self._do, self._write = do, write
@@ -35,7 +35,7 @@ class MemoryCatalog:
 
         def work(connection: Connection) -> list[MemoryRow]:
             rows = connection.execute(_narrowed(query).encode(), values, binary=True)
-            return [noted(read_memory(row), recalled, at) for recalled, at, *row in rows]
+            return [with_recalls(read_memory(row), recalled, at) for recalled, at, *row in rows]
 
         return await self._do(work)
 
@@ -111,7 +111,8 @@ class MemoryCatalog:
 
 
 def _narrowed(query: MemoryQuery) -> str:
-    """Only the conditions that are asked for: the plan is made once for each text, whatever the values."""
+    """The query with only the conditions that are used, because PostgreSQL plans each query text once for all
+    values."""
     asked = (
         (query.audiences, M.by_audience),
         (query.id, M.by_id),
@@ -123,4 +124,4 @@ def _narrowed(query: MemoryQuery) -> str:
     if not query.history:
         chosen.append(M.only_current if query.at is None else M.known_at)
     read: str = M.read_memories
-    return read.replace("true", " AND ".join(("true", *chosen)))
+    return read.replace("CONDITIONS", " AND ".join(chosen) or "true")

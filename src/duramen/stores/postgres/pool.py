@@ -1,4 +1,4 @@
-"""The connections of one store: psycopg's pool, replaced when an interrupt has cost it its places."""
+"""The connection pool of a store: psycopg's pool, with repair after interrupts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .connection import LOST, Connection, PostgresSettings, configure, connect
 from .sql import Q
 
 _PATIENCE = 1.0
-"""Seconds without a connection after which it is asked whether the pool is to blame."""
+"""After this many seconds without a connection, check whether the pool is broken."""
 _LONGEST_PROBE = 5.0
 _BETWEEN = 1000
+"""A returned connection goes back to psycopg's pool at least every so many returns."""
 
 
 class Pool:
     """At most `pool_size` connections, opened as they are needed.
 
-    An exception that a signal handler raises inside psycopg's pool can take a place from it for ever. Who holds a
-    connection is therefore known here too, weakly: a pool that has nothing to give although a place is free and the
-    server answers is replaced.
+    If a signal handler raises inside psycopg's pool, the pool can permanently lose a slot. So this class also tracks
+    which connections are in use, by weak references. If psycopg's pool times out although not all connections are in
+    use and the server answers, it is replaced.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -37,9 +38,9 @@ class Pool:
         self._probing, self._replacing = threading.Lock(), threading.Lock()
         self._closed = False
         self._spare: list[Connection] = []
-        """One that was given back and is in order: the next one to be given, without the ceremony of the pool."""
+        """At most one returned, idle connection. The next caller gets it without the overhead of psycopg's pool."""
         self._asking: list[None] = []
-        """One for each thread that asks the pool: what is given back then goes there."""
+        """One item per thread that waits for psycopg's pool. Returned connections go there while it is not empty."""
         self._returns = 0
         self._pool = self._open()
 
@@ -62,25 +63,25 @@ class Pool:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection for a while; one that is no longer in order is not given again."""
+        """A connection for the duration of the block. A broken connection is not used again."""
         connection = self.take()
         try:
             with connection:
                 yield connection
         except InvalidSqlStatementName:
-            connection.close()  # the driver and the server do not agree on what is prepared
+            connection.close()  # driver and server disagree about the prepared statements
             raise
         finally:
             self.give_back(connection)
 
     def take(self) -> Connection:
-        """A connection that must be given back."""
+        """A connection. The caller must return it with `give_back`. Raises `PoolTimeout`."""
         try:
             return self._spare.pop()
         except IndexError:
             self._asking.append(None)
         try:
-            # Say so first, then look again: a thread that gives one back does the same in the other order.
+            # Announce the wait first, then check again. `give_back` does the opposite, so no connection is missed.
             return self._spare.pop() if self._spare else self._take_out()
         except IndexError:
             return self._take_out()
@@ -100,7 +101,7 @@ class Pool:
                 if doubted is pool:
                     self._replace(pool)
                 elif (took := self._probe()) is not None:
-                    # A server that takes long to accept a connection keeps its pool waiting, too: another chance.
+                    # The server answers, but may be slow. Give the pool one more chance.
                     patience, doubted = max(_PATIENCE, 3 * took), pool
             except PoolClosed:
                 if self._closed or pool is self._pool:
@@ -110,14 +111,13 @@ class Pool:
                 return connection
 
     def restore(self, connection: Connection) -> None:
-        """Undo what user code may have changed on a connection: who it is, whose rows it sees, whether its commits wait for
-        the disk."""
+        """Undo what user code may have changed on a connection: its role, its workspace and its commit settings."""
         connection.execute(Q.reset_role)
         connection.execute(Q.reset_settings)
         configure(connection, self._settings)
 
     def give_back(self, connection: Connection) -> None:
-        """Let others have it. Now and then it goes back into the pool, which knows when a connection is too old."""
+        """Return a connection. From time to time it goes back to psycopg's pool, which closes old connections."""
         self._returns += 1
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if idle and not self._spare and not self._closed and self._returns % _BETWEEN:
@@ -127,15 +127,15 @@ class Pool:
             try:
                 connection = self._spare.pop()
             except IndexError:
-                return  # another thread was faster
+                return  # another thread has taken it
         self._put_in(connection)
 
     def _put_in(self, connection: Connection) -> None:
         self._given.pop(connection).putconn(connection)
 
     def _probe(self) -> float | None:
-        """How many seconds the server takes to accept a connection, if it does; None if not, if all places are taken, or if
-        another thread finds out now."""
+        """How many seconds the server takes to accept a connection. None if it does not, if all connections are in use,
+        or if another thread is probing."""
         if len(self._given) >= self._size or not self._probing.acquire(blocking=False):
             return None
         began = time.monotonic()
@@ -148,7 +148,7 @@ class Pool:
         return time.monotonic() - began
 
     def _replace(self, pool: ConnectionPool[Connection]) -> None:
-        """Another pool in place of one that has lost its places."""
+        """Replace a pool that has lost its slots."""
         with self._replacing:
             if self._closed or pool is not self._pool or len(self._given) >= self._size:
                 return

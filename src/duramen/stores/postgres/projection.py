@@ -1,4 +1,4 @@
-"""How changes of a batch are written here: as in `common.projection`, in two round trips."""
+"""Projections, as in `common.projection`, but in two round trips to the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .connection import Connection
 
 
 class Target(NamedTuple):
-    """Where a batch goes. There are no records yet while projections `ask`."""
+    """The session of a batch, and the records to store. `records` is empty while projections `ask`."""
 
     connection: Connection
     workspace: str
@@ -20,19 +20,19 @@ class Target(NamedTuple):
 class Projection(Protocol):
     """Writes one type of `BatchChange` in the transaction of the batch, inside a pipeline.
 
-    The store calls `ask` for every change of a batch, then `read`, then sends the events, then calls `write`. A batch is
-    refused only by `read`; `write` must not raise for a reason of its own. What is sent without fetching costs no
-    round trip.
+    The store calls `ask` for every change of a batch, then `read`, then sends the events, then calls `write`. Only
+    `read` may refuse a batch. `write` must not raise on its own account. A statement whose result is not fetched costs
+    no round trip.
     """
 
     def ask(self, target: Target, change: Any) -> Any:
-        """Lock what the change touches and send what `read` wants to know, without waiting for answers."""
+        """Send the statements that lock rows and read what `read` needs, without waiting for their results."""
         ...
 
     def read(self, target: Target, change: Any, asked: Any) -> Any:
-        """What `write` needs to know. Raises a `DuramenError` if the batch must be refused."""
+        """Fetch what `write` needs, and return it. Raises a `DuramenError` to refuse the batch. Writes nothing."""
         ...
 
     def write(self, target: Target, change: Any, answer: Any) -> Touched | None:
-        """Write the change. Says what it did to memories, if that is what it changes."""
+        """Write the change. A change of memories returns what it did to them."""
         ...

@@ -1,8 +1,8 @@
-"""Search memories inside PostgreSQL: a statement for words and one for meaning, each with every filter inside.
+"""Search for memories inside PostgreSQL: one statement by words and one by vector, each with all filters.
 
-What is searched is one audience or a few, or everything. Of a few audiences every code is looked at: they lie side by side in
-the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. Both
-are planned with their values: what is right for one audience is wrong for another.
+A search covers one audience, a few, or the whole workspace. In a small corpus every code is compared. The codes of an
+audience are adjacent in the index of the primary key. In a large workspace the index of the extension `vector` returns
+the nearest codes. Both statements are planned with their values, because the best plan depends on the audience.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
 from .vector_index import VectorIndex
 
 SCANNED = 60_000
-"""Up to so many codes are all looked at, rather than walking the index."""
+"""Up to this many memories, all codes are compared and the index is not used."""
 ALL_SCANNED = 300_000
-"""Where there is no index, up to so many."""
-_TALKS = 20
-_FEW_POOLS = 16
+"""Without an index, up to this many memories can be searched."""
+_SAMPLED_SESSIONS = 20
+_FEW_AUDIENCES = 16
 _LOOK_EVERY = 60.0
 
 
 class Words(NamedTuple):
-    """How words are looked up: under which secret they are hashed, and whether by the settings of a connection."""
+    """How to look up words: the secret with which they are hashed, and whether row level security applies (`bound`).
+    Then the words are given in settings of the connection."""
 
     secret: bytes
     bound: bool
 
 
 class PostgresRetriever:
-    """Searches memories inside PostgreSQL. `Retriever` in the ports says what it promises."""
+    """Implements `Retriever`."""
 
-    def __init__(self, do: Work, write: Work, tending: VectorIndex) -> None:
+    def __init__(self, do: Work, write: Work, vector_index: VectorIndex) -> None:
         self._do, self._write = do, write
-        self._tending = tending
+        self._vector_index = vector_index
         self._ready: set[tuple[str, int]] = set()
         self._indexed: dict[tuple[str, int], tuple[float, str | None]] = {}
         self._bound: bool | None = None
@@ -88,7 +89,7 @@ class PostgresRetriever:
             if schema is None and query.corpus_size > ALL_SCANNED:
                 return None
             words = Words(self._secret(connection, workspace), self._is_bound(connection))
-            found = _sought(connection, workspace, query, words, schema)
+            found = _search(connection, workspace, query, words, schema)
             narrow = query.audiences is not None or query.kinds is not None or query.metadata or query.since is not None
             few = (
                 len(found.by_vector) < query.vector_limit
@@ -97,13 +98,13 @@ class PostgresRetriever:
             )
             if schema is None or not few:
                 return found
-            # Filters left too little on the way through the index: all there is, is looked at.
-            return _sought(connection, workspace, query, words, None)
+            # The filters left too few results of the index: compare all codes.
+            return _search(connection, workspace, query, words, None)
 
         return await self._do(work)
 
     def _secret(self, connection: Connection, workspace: str) -> bytes:
-        """Under which words are hashed; empty where nothing has any yet."""
+        """The secret with which words are hashed. Empty if the workspace has none yet."""
         known = self._secrets.get(workspace)
         if known is None:
             known = searchable.secret_of(connection, workspace) or b""
@@ -112,16 +113,16 @@ class PostgresRetriever:
         return known
 
     def _index(self, connection: Connection, workspace: str, generation: int) -> str | None:
-        """The schema of the extension, if there is an index for this generation."""
+        """The schema of the extension, if this generation has an index, else None. Cached for a minute."""
         known = self._indexed.get((workspace, generation))
         if known is None or time.monotonic() - known[0] > _LOOK_EVERY:
-            known = (time.monotonic(), self._tending.schema_of_index(connection, workspace, generation))
+            known = (time.monotonic(), self._vector_index.schema_of_index(connection, workspace, generation))
             self._indexed[workspace, generation] = known
         return known[1]
 
     def _is_bound(self, connection: Connection) -> bool:
-        """Whether policies bind this role. PostgreSQL then looks words up row by row, unless they are asked for in its
-        settings."""
+        """Whether row level security applies to this role. PostgreSQL then uses the index over terms only if the words
+        are given in settings."""
         if self._bound is None:
             self._bound = bool(_one(connection, S.bound_rows, {})[0])
         return self._bound
@@ -142,7 +143,7 @@ class PostgresRetriever:
         def work(connection: Connection) -> list[Change]:
             if self._is_ready(connection, workspace, generation):
                 return []
-            # Begun before this is looked at, nothing can be missed: who writes an index entry since then writes its row, too.
+            # This misses nothing: every transaction that writes an index entry also writes its search row.
             rows = connection.execute(S.find_unready, asked, binary=True).fetchall()
             if not rows:
                 connection.execute(S.set_searched, (workspace, generation))
@@ -158,7 +159,7 @@ class PostgresRetriever:
         def work(connection: Connection) -> None:
             there = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
             if generation not in there:
-                return  # dropped meanwhile: nobody would remove them
+                return  # the generation was dropped, so nothing would ever remove the rows
             audiences, rows = locked_rows(connection, workspace, list(given))
             asked = (workspace, list(audiences), list(rows), generation)
             indexed = {row[0] for row in connection.execute(S.indexed_numbers, asked)}
@@ -170,7 +171,7 @@ class PostgresRetriever:
 
     async def maintain_indexes(self, workspace: str, generation: int, bits: int) -> None:
         generations = [one.number for one in await self._generations(workspace)]
-        await run_blocking(lambda: self._tending.maintain_indexes(workspace, generations, generation, bits))
+        await run_blocking(lambda: self._vector_index.maintain_indexes(workspace, generations, generation, bits))
         self._indexed.pop((workspace, generation), None)
 
     async def _generations(self, workspace: str) -> list[Generation]:
@@ -178,7 +179,7 @@ class PostgresRetriever:
 
 
 def _within(query: str, audiences: Sequence[bytes] | None) -> str:
-    return completed(query, {"POOLS": "true" if audiences is None else S.in_audiences})
+    return completed(query, {"AUDIENCES": "true" if audiences is None else S.in_audiences})
 
 
 def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
@@ -188,25 +189,26 @@ def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
 def _is_more(
     connection: Connection, asked: dict[str, Any], drawn: int, audiences: Sequence[bytes] | None, least: int
 ) -> bool:
-    """Whether more than `least` are searched. It is counted only where those drawn do not tell."""
+    """Whether the corpus has more than `least` memories. They are counted only if the sample is not conclusive."""
     about = drawn * DRAWS // DRAWN
     return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, audiences), asked)[0] > least)
 
 
 def _session_length(connection: Connection, asked: dict[str, Any], drawn: Sequence[SampledMemory]) -> float:
-    """How many episodes a session has in the mean, by the first sessions of those drawn."""
-    talks = list(dict.fromkeys((one.audience, one.session) for one in drawn if one.session is not None))[:_TALKS]
-    if not talks:
+    """The mean number of episodes in a session, measured on the first sessions in the sample."""
+    every = dict.fromkeys((one.audience, one.session) for one in drawn if one.session is not None)
+    if not every:
         return 0.0
-    values = asked | {"audiences": [audience for audience, _ in talks], "sessions": [name for _, name in talks]}
+    some = list(every)[:_SAMPLED_SESSIONS]
+    values = asked | {"audiences": [audience for audience, _ in some], "sessions": [name for _, name in some]}
     return float(_one(connection, S.talk_size, values)[0] or 0)
 
 
-def _sought(
+def _search(
     connection: Connection, workspace: str, query: RetrievalQuery, words: Words, schema: str | None
 ) -> RetrievalResult:
-    """Candidates by what is asked for; with a schema the near ones by the index of the extension that is in it. Each
-    statement gives those that have no index entry yet, too: between two of them one may have got it."""
+    """The candidates of a query. With `schema`, the search by vector uses the index of the extension. Both statements
+    also return memories without an index entry, because a memory may get its entry between the two."""
     worded, masks, late = list[Candidate](), dict[int, int](), list[Candidate]()
     if query.lookup_terms or query.code is None:
         worded, masks, late = _by_words(connection, *_written_words(workspace, query, words), query, words.bound)
@@ -249,19 +251,19 @@ def _candidates(
 
 
 def _written_near(workspace: str, query: RetrievalQuery, schema: str | None) -> tuple[str, dict[str, Any]]:
-    """The statement for what is near with its conditions, and their values."""
+    """The statement by vector with its conditions, and their values."""
     values, fragments = _conditions(workspace, query)
     fragments["DISTANCE"] = _distance(query, schema)
     return completed(S.retrieve_near, fragments), values
 
 
 def _written_words(workspace: str, query: RetrievalQuery, words: Words) -> tuple[str, dict[str, Any]]:
-    """The same for what has the words."""
+    """The statement by words with its conditions, and their values."""
     values, fragments = _conditions(workspace, query)
     places = _places(query)
     condition, more = _words(query, words, places)
     if query.audiences is not None and places != [None]:
-        fragments["POOLS"] = S.among_audiences
+        fragments["AUDIENCES"] = S.among_audiences
     fragments |= {
         "WORDED": "duramen.worded" if words.bound else "duramen.searchable",
         "WORDS": condition,
@@ -272,7 +274,7 @@ def _written_words(workspace: str, query: RetrievalQuery, words: Words) -> tuple
 
 
 def _conditions(workspace: str, query: RetrievalQuery) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of a statement, and its conditions."""
+    """The values and the conditions of a statement."""
     values: dict[str, Any] = query._asdict() | {"workspace": workspace, "code": written_bits(query.code)}
     values["audiences"] = None if query.audiences is None else list(query.audiences)
     values["kinds"] = None if query.kinds is None else list(query.kinds)
@@ -289,8 +291,8 @@ def _conditions(workspace: str, query: RetrievalQuery) -> tuple[dict[str, Any], 
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
     audiences = "true" if query.audiences is None else S.in_audiences
     lately = S.lately if query.unindexed_limit else S.none_lately
-    lately = completed(lately, {"POOLS": audiences, "LATE": " AND ".join(("true", *dated))})
-    return values, {"POOLS": audiences, "FILTERS": " AND ".join(filters), "LATELY": lately}
+    lately = completed(lately, {"AUDIENCES": audiences, "LATE": " AND ".join(("true", *dated))})
+    return values, {"AUDIENCES": audiences, "FILTERS": " AND ".join(filters), "LATELY": lately}
 
 
 def _distance(query: RetrievalQuery, schema: str | None) -> str:
@@ -300,10 +302,10 @@ def _distance(query: RetrievalQuery, schema: str | None) -> str:
 
 
 def _places(query: RetrievalQuery) -> list[bytes | None]:
-    """Under whose keys words are looked up: those of some audiences, if that is enough, or (None) the workspace's."""
+    """The audiences whose keys are used to look up words, or [None] for the keys of the workspace."""
     if (
         query.audiences is not None
-        and len(query.audiences) <= _FEW_POOLS
+        and len(query.audiences) <= _FEW_AUDIENCES
         and (len(query.audiences) == 1 or not query.require_all)
     ):
         return list(query.audiences)
@@ -311,7 +313,7 @@ def _places(query: RetrievalQuery) -> list[bytes | None]:
 
 
 def _words(query: RetrievalQuery, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
-    """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
+    """The condition on words and its values. The values also contain the SQL expressions `mask` and `score`."""
     if not query.lookup_terms or not words.secret:
         return "false", {"mask": "0", "score": "0"}
     rare = [query.terms[place] for place in query.lookup_terms]
@@ -325,5 +327,5 @@ def _words(query: RetrievalQuery, words: Words, places: Sequence[bytes | None]) 
         weights.append(f"CASE WHEN mask & {1 << at} <> 0 THEN %(weight{at})s::float8 ELSE 0 END")
     values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
     if words.bound:
-        return "true", values  # the settings say it
+        return "true", values  # the policy of `worded` applies the condition
     return str(S.has_all_terms if query.require_all else S.has_one_term), values

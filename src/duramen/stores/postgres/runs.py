@@ -1,4 +1,4 @@
-"""Runs as rows: read, changed with an append, listed, claimed."""
+"""Rows of runs: read, list, claim, and change them with an append."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sql import Q
 
 
 def read_run(connection: Connection, workspace: str, run: str, *, lock: bool) -> RunRow | None:
-    """A run's row, checked."""
+    """A run's row, or None. Raises `StoreDamaged` if it does not match its checksum."""
     row = connection.execute(Q.lock_run if lock else Q.read_run, (workspace, run), binary=True).fetchone()
     return None if row is None else checked_run(workspace, row)
 
@@ -25,17 +25,17 @@ def write_run(connection: Connection, workspace: str, row: RunRow) -> None:
 
 
 class RunProjection:
-    """Writes `RunChange`: a run's row from the row as it stands. The session's row is locked, so that nobody else can
-    start a run there."""
+    """Writes `RunChange`. The appender has locked the session's row, so no other process can start a run in the
+    session."""
 
     def ask(self, target: Target, change: RunChange) -> tuple[Any, Any]:
-        """The run's row, locked, and the open run of the session."""
+        """Lock and read the run's row, and read the open run of the session."""
         execute, workspace = target.connection.execute, target.workspace
         row = execute(Q.lock_run, (workspace, change.run), binary=True)
         return row, execute(Q.open_run_in, (workspace, target.session))
 
     def read(self, target: Target, change: RunChange, asked: tuple[Any, Any]) -> RunRow | None:
-        """The row to write."""
+        """The row to write, or None."""
         row, opened = asked[0].fetchone(), asked[1]
 
         def open_in(session: str) -> str | None:
@@ -53,7 +53,7 @@ class RunProjection:
 
 
 def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
-    """Runs by filters, newest first, with the leases on their sessions."""
+    """See `Store.runs`."""
     created, run = query.before or (None, None)
     values = {
         "workspace": workspace,
@@ -70,7 +70,7 @@ def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[t
 
 
 def due_runs(connection: Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
-    """Runs that may be taken up."""
+    """See `Store.due`."""
     values = {"workspace": workspace, "now": now, "limit": limit, "skip": skip}
     return [checked_run(workspace, row) for row in connection.execute(Q.due_runs, values, binary=True)]
 
@@ -86,8 +86,8 @@ def claim(
     only_due: bool,
     again: bool,
 ) -> LeaseRow | None:
-    """Take an open run's lease, if its queue has room. Locks: the queue, the lease, the run. `again`: an earlier try
-    may have been committed, and only its answer lost."""
+    """See `Store.claim`. Order of locks: queue, lease, run. `again`: an earlier try may have been committed although
+    its answer was lost."""
     seen = read_run(connection, workspace, run, lock=False)
     if seen is None:
         return None

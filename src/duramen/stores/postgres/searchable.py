@@ -1,5 +1,8 @@
-"""Rows by which PostgreSQL searches memories itself. They go with the index entries: code that writes, ends or forgets a memory
-does the same to its row here, in the same transaction and under the same lock, that on its audience."""
+"""Search rows, by which PostgreSQL searches memories itself.
+
+Code that writes, ends or forgets a memory does the same to its search row, in the same transaction and under the same
+lock on its audience.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,25 @@ from .connection import Connection
 S = load_queries(Path(__file__).parent / "retrieval.sql")
 EPISODE = "episode"
 DRAWS = 1024
+"""The column `draw` is a number below this one."""
 DRAWN = 128
-"""Of so many draws those below this one have an index: one row in eight is quickly found by chance."""
+"""Rows with a `draw` below this are in the sample, which is one row in eight. They have an index."""
 _pack = msgspec.msgpack.encode
 _HIDDEN = SearchFields(b"", 0, None, None)
 
 
-def completed(query: str, chunks: Mapping[str, str]) -> str:
-    """A query with its marks, which are words in capitals, replaced; what replaces them is left as it is."""
-    return re.sub(r"\b(?:" + "|".join(chunks) + r")\b", lambda found: chunks[found[0]], query)
+def completed(query: str, fragments: Mapping[str, str]) -> str:
+    """A query with its placeholders, which are words in capitals, replaced. Placeholders in fragments are not."""
+    return re.sub(r"\b(?:" + "|".join(fragments) + r")\b", lambda found: fragments[found[0]], query)
 
 
 def draw(number: int) -> int:
-    """By chance, but the same for a number each time."""
+    """A pseudo-random number below `DRAWS`, always the same for a memory."""
     return ((number & 0xFFFFF) * 2654435761 >> 10) % DRAWS
 
 
 def secret_of(connection: Connection, workspace: str) -> bytes | None:
-    """Under which the words of a workspace are hashed; None if it has none yet."""
+    """The secret with which the words of a workspace are hashed. None if it has none yet."""
     row = connection.execute(S.find_secret, (workspace,), binary=True).fetchone()
     if row is None:
         return None
@@ -46,7 +50,7 @@ def secret_of(connection: Connection, workspace: str) -> bytes | None:
 
 
 def made_secret(connection: Connection, workspace: str) -> bytes:
-    """The same, made now if there is none. Of two that make one the second waits for the first, and takes its."""
+    """The secret of a workspace. Creates it if there is none. If two processes create one, both get the first."""
     found = secret_of(connection, workspace)
     if found is None:
         drawn: Any = connection.execute(S.draw_secret, binary=True).fetchone()
@@ -57,8 +61,9 @@ def made_secret(connection: Connection, workspace: str) -> bytes:
 
 
 def keys(secret: bytes, generation: int, audience: bytes | None, terms: Iterable[int]) -> list[int]:
-    """Terms as they are indexed, for one audience or (None) for the workspace: so the index itself holds the filter. Two
-    that fall on one number cost a candidate, no more: candidates are ranked by their own words."""
+    """Terms as they are indexed, for one audience or, with None, for the workspace. So the index itself selects by
+    audience. If two terms get the same number, there is a useless candidate, but no wrong result, because candidates
+    are ranked by their own words."""
     hashing = blake2b(_pack((generation, audience)), digest_size=4, key=secret, person=b"duramen.words")
     found = []
     for term in terms:
@@ -69,14 +74,14 @@ def keys(secret: bytes, generation: int, audience: bytes | None, terms: Iterable
 
 
 def written_bits(code: bytes | None) -> str | None:
-    """A code as PostgreSQL writes it."""
+    """A code as a PostgreSQL bit string."""
     return f"{int.from_bytes(code, 'big'):0{8 * len(code)}b}" if code else None
 
 
 def columns(
     workspace: str, secret: bytes, generation: int, row: MemoryRow, search_fields: SearchFields | None
 ) -> tuple[Any, ...]:
-    """The row of a memory; without `search_fields`, that it is there and sealed."""
+    """The columns of the search row of a memory. Without `search_fields` the memory is sealed."""
     given = search_fields or _HIDDEN
     numbers = array("I", given.terms)
     terms = keys(secret, generation, row.audience, numbers) + keys(secret, generation, None, numbers)
@@ -91,7 +96,7 @@ def columns(
 def put(
     connection: Connection, workspace: str, generation: int, rows: Iterable[tuple[MemoryRow, SearchFields | None]]
 ) -> None:
-    """Make memories searchable: those that are current."""
+    """Write the search rows of memories. Memories that are not current are skipped."""
     current = [(row, search_fields) for row, search_fields in rows if row.closed is None and row.id]
     if current:
         secret = made_secret(connection, workspace)
@@ -100,7 +105,8 @@ def put(
 
 
 def follow(connection: Connection, workspace: str, audience: bytes, rows: Sequence[MemoryRow]) -> None:
-    """Memories that were there have changed: what is current no longer goes, the others may end at another time."""
+    """Apply changes of memories to their search rows: delete those that are no longer current, and update the end of
+    the others."""
     gone = [row.number for row in rows if row.closed is not None or not row.id]
     if gone:
         connection.execute(S.drop_searchable, {"workspace": workspace, "audience": audience, "numbers": gone})
@@ -114,6 +120,6 @@ def follow(connection: Connection, workspace: str, audience: bytes, rows: Sequen
 
 
 def drop_others(connection: Connection, workspace: str, generation: int) -> None:
-    """Of all generations only this one is left."""
+    """Delete the search rows of all generations except one."""
     connection.execute(S.drop_generation_searchable, (workspace, generation))
     connection.execute(S.drop_generation_searched, (workspace, generation))

@@ -1,4 +1,4 @@
-"""Segments: changes of an audience packed together, and what is read beside them."""
+"""Segments, and the recall counts that are loaded with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .memories import M, lock_audiences, read_generations
 
 
 class Segments:
-    """Reads and writes segments."""
+    """Implements the methods of `MemoryStore` for segments, and `recalls`."""
 
     def __init__(self, do: Work, write: Work) -> None:
         self._do, self._write = do, write
@@ -32,7 +32,7 @@ class Segments:
         def work(connection: Connection) -> bool:
             there = read_generations(connection, M.keep_generations, workspace)
             (index,) = lock_audiences(connection, workspace, [audience]).values()
-            place = index.place  # locked: nothing is forgotten until it is stored
+            place = index.place  # locked, so no memory is forgotten before the segment is stored
             if all(one.number != generation for one in there):
                 return False
             late = (*place, seen, segment.first, segment.last)

@@ -1,10 +1,12 @@
 """The PostgreSQL store: many processes on many machines.
 
-Locks, always in this order: lease row, subject row, session rows by id, run rows by id, blob rows, audiences of memories
-(see `memories`). Isolation: READ COMMITTED; what must not move is locked or compared in the statement that writes.
-Retry rule: a lost connection is made again for up to the timeout. Reads are then repeated; an append first finds out
-whether it happened (see `append`); other writes compare before they change, so that repeating them changes nothing.
-A deadlock rolls back, and the same is tried again.
+Order of locks: lease row, subject row, session rows by id, run rows by id, blob rows, audiences (see `memories`).
+
+Isolation: READ COMMITTED. A row that must not change is locked, or compared in the statement that writes.
+
+Retry rule: after a lost connection the store reconnects until the timeout. It repeats reads. Before it repeats an
+append, it checks whether the append was committed (see `append`). Other writes compare before they change anything, so
+repeating them changes nothing more. After a deadlock the transaction is repeated.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ from .vector_index import VectorIndex
 T = TypeVar("T")
 _GROUPS = 4
 _MOST_UNSYNCED = 1000
-"""Sessions with unsynced batches in memory, after which the log is flushed."""
+"""With unsynced batches of more sessions than this in memory, the store flushes the log."""
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
 
 
@@ -82,8 +84,8 @@ class PostgresStore:
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
         self.pool = Pool(settings)
-        self._tending = VectorIndex(settings)
-        self.retriever = PostgresRetriever(self._do, self._write, self._tending)
+        self._vector_index = VectorIndex(settings)
+        self.retriever = PostgresRetriever(self._do, self._write, self._vector_index)
         lookup = Lookup(self._do)
         self.pick, self.talk = lookup.pick, lookup.talk
         self.bookmarks, self.bookmark_names, self.expired = lookup.bookmarks, lookup.bookmark_names, lookup.expired
@@ -103,8 +105,8 @@ class PostgresStore:
         watch(self)
 
     def disown(self) -> None:
-        """From here on this is a child's copy of its parent's handle. Its ends of the sockets go, without a word
-        to the server: if the parent dies, the server must notice."""
+        """Refuse all further calls: this process is a forked child, and the handle belongs to its parent. Close the
+        sockets without a message to the server. Otherwise the server would not notice when the parent dies."""
         self.refusal = forked()
         hang_up()
 
@@ -126,7 +128,8 @@ class PostgresStore:
         return await self._do(in_transaction)
 
     def _patiently(self, work: Callable[[Connection], T]) -> T:
-        """Do work that can be repeated, again if the connection is lost, until the timeout."""
+        """Run a function that can be repeated. After a lost connection or a deadlock it runs again, until the
+        timeout."""
         until = time.monotonic() + self._settings.timeout
         pause = 0.02
         while True:
@@ -172,7 +175,7 @@ class PostgresStore:
                     with self.pool.connection() as connection:
                         left += appender.store_group(connection, attempts)
                 except (psycopg.Error, PoolTimeout) as error:
-                    left += attempts  # one that fails must not take the others with it
+                    left += attempts  # one bad batch must not fail the others
                     if isinstance(error, LOST):
                         tried |= {id(one.ticket): one.records for one in attempts}
             self._settle(appender, [*(one.ticket for one in left), *others], tried)
@@ -180,17 +183,17 @@ class PostgresStore:
         if any(isinstance(change, RunChange) for ticket in tickets for change in ticket.request.changes):
             self._runs_notifier.notify()
         if len(self._unsynced) > _MOST_UNSYNCED:
-            with suppress(StoreError):  # the batches have their outcomes, and are kept until a later sync
+            with suppress(StoreError):  # the batches have their outcomes, and a later sync tries again
                 self._sync()
 
     def _settle(self, appender: Appender, tickets: list[Ticket[Batch, Stored]], tried: dict[int, list[Record]]) -> None:
-        """Store batches one by one. Those in `tried` may be stored already: a connection was lost."""
+        """Store each batch in its own transaction. Those in `tried` may be stored, because a connection was lost."""
         refused: dict[str | None, BaseException] = {}
         for ticket in tickets:
             batch = ticket.request
             known = refused.get(None) or refused.get(batch.session)
             if known is not None:
-                ticket.error = known  # one has waited the whole timeout for the same: the others need not
+                ticket.error = known  # one batch has waited for the whole timeout, so the others need not
                 continue
             try:
                 ticket.answer = self._settle_one(appender, batch, tried.get(id(ticket), []))
@@ -216,8 +219,8 @@ class PostgresStore:
         await self._runtime.run(self._sync)
 
     def _sync(self) -> None:
-        """Flush the server's log. What this process committed without a flush must be there then: a server that crashed
-        meanwhile may have lost it."""
+        """Flush the server's log. Then check that the unsynced batches of this process are still stored, because a
+        server that crashed in between may have lost them. Store lost batches again."""
         kept = self._unsynced.all()
 
         def flush(connection: Connection) -> set[Place]:
@@ -276,7 +279,7 @@ class PostgresStore:
                 return
             found = find_session(connection, workspace, session)
             ours = found is not None and found[0][1:5] == (now, parent, at.position, at.position)
-            if not (again and ours):  # else the first try was ours, and only its answer was lost
+            if not (again and ours):  # a first try may have been committed although its answer was lost
                 raise SessionExists(session)
 
         await self._write(work)
@@ -362,7 +365,7 @@ class PostgresStore:
 
         def work(connection: Connection) -> Erasure:
             if tried and is_committed(connection, request.workspace, tried[-1]):
-                return tried[-1]  # it happened, and only the answer was lost
+                return tried[-1]  # it was committed, and only the answer was lost
             tried.append(erase(connection, request))
             return tried[-1]
 
@@ -385,7 +388,7 @@ class PostgresStore:
             if lease.expires > now and lease.owner != owner:
                 return None
             if again and lease.owner == owner and lease.expires == expires:
-                return lease  # taken at the first try, of which only the answer was lost
+                return lease  # the first try was committed, and only the answer was lost
             return write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
 
         return await self._write(work)
@@ -459,7 +462,7 @@ class PostgresStore:
         await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
 
-    # -- looking after the database
+    # -- maintenance
 
     async def damage(self) -> list[str]:
         return await self._do(damage)
@@ -478,7 +481,7 @@ class PostgresStore:
             group.close()
         self.refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
-        self._tending.close()
+        self._vector_index.close()
         self.pool.close()
         unwatch(self)
         self._notifier.notify()
@@ -486,6 +489,6 @@ class PostgresStore:
 
 
 def _passing(error: BaseException) -> bool:
-    """Whether waiting may help: a server that restarts, not a password that is wrong or a disk that is full."""
+    """Whether waiting may help, for example while a server restarts. A wrong password or a full disk does not pass."""
     lasting = (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName, pg.DiskFull)
     return not isinstance(error, lasting)

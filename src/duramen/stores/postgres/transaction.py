@@ -15,7 +15,7 @@ from .sql import Q
 
 
 class PostgresTransaction:
-    """A connection of the pool, inside a transaction, until `commit` or `roll_back`."""
+    """Implements `Transaction` on a connection of the pool."""
 
     def __init__(self, pool: Pool, appender: Appender, shown: str) -> None:
         self._pool = pool
@@ -51,8 +51,8 @@ class PostgresTransaction:
         assert self._connection is not None
         try:
             self._expect_open()
-            # The next user of this connection must not see what the step may have chosen to see. Before the commit, as
-            # a failure after it would be taken for one of the commit.
+            # Restore the settings that the step may have changed. Do it before the commit, because a failure after the
+            # commit would look like a failed commit.
             with self._connection.pipeline():
                 self._pool.restore(self._connection)
                 self._connection.execute(Q.commit, prepare=False)
@@ -70,20 +70,21 @@ class PostgresTransaction:
         assert self._connection is not None
         status = self._connection.info.transaction_status
         if status == psycopg.pq.TransactionStatus.IDLE:
-            raise InvalidInput(
-                "the step ended the transaction that it was given", hint="leave COMMIT and ROLLBACK to duramen"
-            )
+            raise InvalidInput("the step ended the transaction itself", hint="leave COMMIT and ROLLBACK to duramen")
         if status == psycopg.pq.TransactionStatus.INERROR:
             raise InvalidInput(
-                "a statement of the step failed, and it went on as if nothing was",
-                hint="let the error out of the step, or guard the statement with a savepoint",
+                "a statement of the step failed, but the step continued",
+                hint="raise the error from the step, or execute the statement inside a savepoint",
             )
 
     def _is_stored(self) -> bool:
-        """Whether a commit whose answer was lost happened: its events tell. One that is still under way holds the
-        session's row; by the time the lock is had, it has ended."""
+        """Whether a commit whose answer was lost has stored its events. A commit that is still running holds the lock
+        on the session's row, so this waits for it."""
         if self._stored is None:
-            raise StoreUnavailable(f"the connection to {self._shown} was lost while committing", hint="try again")
+            raise StoreUnavailable(
+                f"the connection to PostgreSQL at {self._shown} was lost during a commit, so the outcome is unknown",
+                hint="check whether your rows were stored, then try again",
+            )
         place, records = self._stored
         with translated(self._shown), self._pool.connection() as connection, connection.transaction():
             connection.execute(Q.lock_session, place)
@@ -93,7 +94,7 @@ class PostgresTransaction:
         if self._connection is None:
             return
         try:
-            # Not in a pipeline: the driver drops its prepared statements when it sees that something was rolled back.
+            # Do not use a pipeline: the driver must see the rollback to drop its prepared statements.
             self._connection.execute(Q.roll_back)
             self._pool.restore(self._connection)
         except psycopg.Error:

@@ -1,4 +1,4 @@
-"""Batches that were committed without waiting for the disk: a crash of the server may still remove them."""
+"""Batches that were committed without waiting for the disk. A crash of the server may remove them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class UnsyncedBatch(NamedTuple):
 
 
 class UnsyncedBatches:
-    """The unsynced batches of this process, by session and in order.
+    """The unsynced batches of this process, by session, in order.
 
-    They are kept until a synced commit that was placed on top of them, or until `Store.sync` has found them in the
-    database after a flush. If the server lost them, they are stored again from here.
+    A batch stays here until a synced commit follows it in its session, or until `Store.sync` has found it in the
+    database after a flush. If the server lost it, it is stored again from here.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class UnsyncedBatches:
             self._kept[place] = (*self._kept.get(place, ()), UnsyncedBatch(batch, records))
 
     def replace(self, place: Place, known: Sequence[UnsyncedBatch], batches: Sequence[UnsyncedBatch]) -> None:
-        """Keep these instead of the ones that are known: they were stored again."""
+        """Replace `known` by `batches`, which were stored again."""
         with self._mutex:
             self._put(place, (*batches, *self._others(place, known)))
 
     def release(self, place: Place, safe: Sequence[UnsyncedBatch]) -> None:
-        """Forget batches that nothing can remove any more."""
+        """Remove batches that a crash cannot remove any more."""
         if place not in self._kept:
             return
         with self._mutex:

@@ -1,8 +1,8 @@
-"""Indexes over codes, one for each generation of a workspace that has grown large, by the extension `vector`.
+"""Indexes over codes, one per generation of a large workspace, with the extension `vector`.
 
-They are made and dropped beside those who write, by one process at a time, each outside any transaction. One that was
-not completed, because its maker was killed, is known by that and made again. Without the extension, or the right to
-have it, there is none: what is searched is then looked at row by row, or in memory.
+One process at a time creates and drops them, outside of a transaction and without blocking writers. An index that is
+incomplete, because the process was killed, is dropped and created again. Without the extension, or the right to create
+it, there is no index: the search then compares all codes, or runs in memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from .connection import Connection, PostgresSettings, connect, translated
 from .searchable import DRAWN, DRAWS, S, completed
 
 LARGE = 50_000
-"""From so many memories on a generation gets an index."""
+"""A generation with at least this many memories gets an index."""
 _BYTES = 450
-"""What one code takes while the index is made, about: in less room than that for all of them it takes many times as
-long."""
+"""The approximate memory for one code while the index is built. With less memory the build takes many times as long."""
 _MOST_MEMORY = 2**30
 _REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile)
 
 
 class VectorIndex:
-    """Makes and drops the indexes."""
+    """Creates and drops the indexes."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
@@ -37,10 +36,10 @@ class VectorIndex:
         self._connections: set[Connection] = set()
         self._closed = False
         self.refused = ""
-        """Why there can be no index, as far as it is known."""
+        """Why an index cannot be created. Empty if no reason is known."""
 
     def schema_of_index(self, connection: Connection, workspace: str, generation: int) -> str | None:
-        """The schema that the extension is in, quoted, if a generation has an index."""
+        """The quoted schema of the extension, if the generation has a complete index, else None."""
         there: dict[str, bool] = dict(
             connection.execute(S.list_near_indexes, (_name(workspace, generation),)).fetchall()
         )
@@ -51,7 +50,8 @@ class VectorIndex:
         return sql.Identifier(row[0]).as_string(connection) if row is not None and row[1] else None
 
     def maintain_indexes(self, workspace: str, generations: list[int], generation: int, bits: int) -> None:
-        """Give a generation its index if it needs one, and take away those of generations that are gone."""
+        """Create the index of a generation if it needs one, and drop incomplete indexes and those of other generations.
+        Does nothing if another process is doing it."""
         with self._lock:
             if self._closed or self.refused or self._settings.readonly:
                 return
@@ -62,18 +62,20 @@ class VectorIndex:
             try:
                 with connection:
                     if not self._closed and connection.execute(S.lock_tending, (workspace,)).fetchone() == (True,):
-                        connection.execute("SET lock_timeout = 0")  # it waits for writers, as long as it takes
-                        self._tend(connection, workspace, generations, generation, bits)
+                        connection.execute("SET lock_timeout = 0")  # wait for writers without a limit
+                        self._maintain(connection, workspace, generations, generation, bits)
             except _REFUSED as error:
                 self.refused = str(error).strip().split("\n")[0]
             except psycopg.errors.QueryCanceled:
                 if not self._closed:
-                    raise  # else the next store that is opened goes on
+                    raise  # after `close`, the next store that is opened continues
             finally:
                 with self._lock:
                     self._connections.discard(connection)
 
-    def _tend(self, connection: Connection, workspace: str, generations: list[int], generation: int, bits: int) -> None:
+    def _maintain(
+        self, connection: Connection, workspace: str, generations: list[int], generation: int, bits: int
+    ) -> None:
         wanted = {_name(workspace, one) for one in generations}
         there: dict[str, bool] = dict(connection.execute(S.list_near_indexes, (_prefix(workspace),)).fetchall())
         for name, complete in there.items():
@@ -83,13 +85,13 @@ class VectorIndex:
         if generation not in generations or there.get(name):
             return
         values = {"workspace": workspace, "generation": generation}
-        counted: Any = connection.execute(completed(S.count_drawn, {"POOLS": "true"}).encode(), values).fetchone()
+        counted: Any = connection.execute(completed(S.count_drawn, {"AUDIENCES": "true"}).encode(), values).fetchone()
         size = counted[0] * DRAWS // DRAWN
         if size < LARGE:
             return
         schema = self._schema(connection) or self._installed(connection)
         if schema is None:
-            self.refused = "the extension vector (0.8 or later) is not there"
+            self.refused = "the extension vector (0.8 or later) is not available"
             return
         self._make(connection, name, schema, (workspace, generation, bits, size))
 
@@ -104,15 +106,15 @@ class VectorIndex:
         workspace, generation, bits, size = what
         room = min(_MOST_MEMORY, size * _BYTES) // 1024
         connection.execute("SELECT set_config('maintenance_work_mem', %s, false)", (f"{max(65_536, room)}kB",))
-        chunks = {"NAME": name, "SCHEMA": schema, "DIMS": str(bits), "GENERATION": str(generation)}
-        chunks["WORKSPACE"] = sql.Literal(workspace).as_string(connection)
-        query = completed(S.make_near_index, chunks)
+        fragments = {"NAME": name, "SCHEMA": schema, "DIMS": str(bits), "GENERATION": str(generation)}
+        fragments["WORKSPACE"] = sql.Literal(workspace).as_string(connection)
+        query = completed(S.make_near_index, fragments)
         reach("memory.index_begun")
         connection.execute(query.encode())
         reach("memory.index_made")
 
     def close(self) -> None:
-        """Break off what is under way."""
+        """Cancel the maintenance that is running."""
         with self._lock:
             self._closed = True
             connections = list(self._connections)

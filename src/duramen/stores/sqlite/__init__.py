@@ -1,4 +1,4 @@
-"""The embedded default: one SQLite file."""
+"""The SQLite store: the embedded default, one file. Start with `store`, then `append` and `writer`."""
 
 from .connection import SqliteSettings
 from .store import SqliteStore

@@ -1,4 +1,4 @@
-"""Connections to the file: reads on any of them, writes on the one that writes."""
+"""Access to the file: many connections for reads, one for writes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ T = TypeVar("T")
 
 
 class Access:
-    """Runs the work of the store's parts, in place or on a thread, as the runtime says. Safe to share between threads."""
+    """Runs the functions of the store's parts on a connection, in this thread or on another one, as the runtime
+    decides. Safe to use from several threads."""
 
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
         self.settings = settings
         self.runtime = runtime
         self.refusal: StoreError | None = None
-        """Why nothing can be done any more: closed, or a forked child."""
+        """The error for all further calls: the store was closed, or this is a forked child."""
         self.notifier, self.runs_notifier = Notifier(), Notifier()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
@@ -44,16 +45,17 @@ class Access:
             raise self.refusal.with_traceback(None)
 
     def check_writable(self) -> None:
-        """As `check`; and a thread inside a transaction of its own would wait for itself."""
+        """The same as `check`. Also raises `InvalidInput` if this thread has a transaction open, because it would wait
+        for itself."""
         self.check()
         if self.writer.held_by is not None and self.writer.held_by == waiting_thread():
             raise InvalidInput(
-                "this step has a transaction open; nothing else can be written until it ends",
-                hint="write through the connection that duramen.transaction() gave, or in another step",
+                "this step has a transaction open, and no other write is possible until it ends",
+                hint="write through the connection of duramen.transaction(), or in another step",
             )
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do work that reads: it sees a snapshot and waits for nobody."""
+        """Run a function that only reads. It does not wait for writers."""
         self.check()
         return await self.runtime.run(lambda: self._reading(work))
 
@@ -71,7 +73,7 @@ class Access:
                 self._close_idle()
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do work that writes, in a transaction of its own; durable on return."""
+        """Run a function that writes, in its own transaction. On return it is safe from a power cut."""
         self.check_writable()
         return await self.runtime.run(lambda: self.writer.transaction(work))
 

@@ -1,12 +1,13 @@
 """The append path: how a batch becomes rows.
 
-A single event without changes is one INSERT that is its own transaction: the unique indexes refuse a position or a key
-that is taken, and the statement itself asks for the lease and the owner. Everything else, and everything that the INSERT
-did not store, runs inside a transaction: key, fence, expected position and owner are checked in this order, then the
-same INSERT stores the events and the projections write the changes.
+A single event without changes is one INSERT, which is its own transaction. The unique indexes refuse a position or key
+that exists, and the statement checks the lease and the owner.
 
-Heads of sessions are remembered between transactions as long as no other connection wrote, which SQLite's data version
-tells.
+All other batches, and those that the INSERT did not store, run inside a transaction. It checks key, fence, expected
+position and owner, in this order. Then the same INSERT stores the events, and the projections write the changes.
+
+The heads of sessions are cached between transactions. The cache is valid while SQLite's data version does not change,
+that is, while no other connection writes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _UNSYNCED = 1
 
 
 class Target(NamedTuple):
-    """Where a batch goes: its session (`sid` is -1 until it exists) and the records that are stored."""
+    """The session of a batch (`sid` is -1 until it exists) and the records to store."""
 
     workspace: str
     session: str
@@ -54,8 +55,8 @@ class Target(NamedTuple):
 
 
 class Appender:
-    """Stores batches on the writing connection. Call `refresh` at the start of each transaction, and `forget` after one
-    that failed."""
+    """Stores batches on the writing connection. Call `refresh` at the start of each transaction, and `forget` after a
+    transaction that failed."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -66,7 +67,7 @@ class Appender:
         self.heads: dict[int, Head] = {}
         self._owners: set[tuple[str, bytes]] = set()
         self.leases: dict[tuple[str, str], LeaseRow] = {}
-        """Leases as they were last seen. Code that changes one on this connection clears them."""
+        """A cache of leases. Code that changes a lease on this connection clears it."""
         self.projections: dict[type, Projection[Target]] = {
             Blob: _BlobProjection(connection),
             RunChange: RunProjection(connection),
@@ -76,14 +77,14 @@ class Appender:
         }
 
     def refresh(self) -> None:
-        """Drop what is remembered if another connection wrote."""
+        """Clear the caches if another connection wrote."""
         version = self._one("PRAGMA data_version", ())
         if version != self._version or len(self.heads) > _REMEMBERED:
             self.forget()
             self._version = version
 
     def forget(self) -> None:
-        """Drop what is remembered."""
+        """Clear all caches."""
         self.sids.clear()
         self.heads.clear()
         self._owners.clear()
@@ -91,13 +92,13 @@ class Appender:
         self.forget_projections()
 
     def forget_projections(self) -> None:
-        """Drop what the projections remember."""
+        """Clear the caches of the projections."""
         for projection in self.projections.values():
             projection.forget()
 
     def insert(self, batch: Batch) -> Stored | None:
         """Store a single event without changes, in one statement that is its own transaction. None if nothing was
-        stored: `append` does it, or says why it cannot be done."""
+        stored. Call `append` then, which stores the batch or raises the reason."""
         workspace, session, size, place, _, expected, fence, now, owner, changes, synced = batch
         sid = self.sids.get((workspace, session))
         if sid is None or size != 1 or changes:
@@ -110,16 +111,16 @@ class Appender:
         try:
             self._execute(Q.add_event, (sid, *records[0], unsynced, workspace, session, fence, now, owner))
         except (apsw.ConstraintError, OverflowError):
-            self.forget()  # another process moved the session, the key is known, or there was never such a fence
+            self.forget()  # another process appended, the key exists, or the fence does not fit into 64 bits
             return None
         if not self._connection.changes():
-            return None  # the lease or the owner is gone
+            return None  # the lease is not valid, or the owner was erased
         self.heads[sid] = Head(records[0].position, records[0].hash)
         return Stored(records)
 
     def append(self, batch: Batch, synced: bool) -> Stored:
-        """Store a batch inside a transaction. Raises before it writes anything, or not at all. `synced` says whether the
-        commit of the transaction syncs."""
+        """Store a batch inside a transaction. If it raises a `DuramenError`, it has written nothing. `synced` says
+        whether the commit of the transaction syncs."""
         workspace, session, size, place, key, expected, fence, now, owner, changes, _ = batch
         sid = self.sids.get((workspace, session))
         if sid is None:
@@ -128,7 +129,7 @@ class Appender:
             found = self._one(Q.find_key, (sid, key))
             if found is not None:
                 if synced:
-                    self._execute(Q.mark_synced)  # the writer that stored it may not have waited for the disk
+                    self._execute(Q.mark_synced)  # the first append may not have waited for the disk
                 return Stored(read_records(self._connection, sid, found[0], found[0] + size - 1), True)
         if fence is not None:
             self._check_fence(workspace, session, fence, now)
@@ -160,7 +161,7 @@ class Appender:
         self.heads[sid] = Head(record.position, record.hash)
 
     def create(self, workspace: str, session: str, now: int, parent: str | None, head: Head) -> int:
-        """A new session on a head: nothing, or the point where it forks from its parent."""
+        """Create a session and return its `sid`. `head` is the fork point of a fork, else `Head(0, GENESIS)`."""
         fields = (workspace, session, now, parent, head.position, head.hash)
         sid = int(self._one(Q.add_session, fields)[0])
         self._execute(Q.check_session, (checksum(sid, *fields), sid))
@@ -190,38 +191,38 @@ class Appender:
         self._owners.add((workspace, ref))
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
-        return self._connection.execute(query, values).fetchone()  # a cursor of its own: none may stay open
+        return self._connection.execute(query, values).fetchone()  # a new cursor, so that none stays open
 
 
 class _BlobProjection:
-    """Blobs, each stored once."""
+    """Writes `Blob`, unless the blob exists."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
     def read(self, target: Target, change: Blob) -> None:
-        """Nothing to ask."""
+        """Nothing to read."""
 
     def write(self, target: Target, change: Blob, answer: None) -> None:
         self._connection.execute(Q.add_blob, (target.workspace, *change))
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing is cached."""
 
 
 class _ReleaseProjection:
-    """The lease that a batch is written under, given back."""
+    """Writes `ReleaseLease`."""
 
     def __init__(self, connection: apsw.Connection, leases: dict[tuple[str, str], LeaseRow]) -> None:
         self._connection = connection
         self._leases = leases
 
     def read(self, target: Target, change: ReleaseLease) -> None:
-        """The fence was checked before."""
+        """Nothing to read: the appender has checked the fence."""
 
     def write(self, target: Target, change: ReleaseLease, answer: None) -> None:
         release_lease(self._connection, target.workspace, target.session)
         self._leases.pop((target.workspace, target.session), None)
 
     def forget(self) -> None:
-        """The appender forgets the leases."""
+        """The appender clears the cache of leases."""

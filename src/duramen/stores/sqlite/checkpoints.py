@@ -1,4 +1,4 @@
-"""Bookmarks and chunks: set and removed with a batch, found by name."""
+"""The part of the store for bookmarks and chunks: read them, and change them with an append."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEMBERED = 100_000
 
 
 class BookmarkProjection:
-    """Writes `BookmarkChanges`. Remembers the newest bookmark under a name and the end of a chunk log as long as no other
+    """Writes `BookmarkChanges`. It caches the newest bookmark of a name and the end of a chunk log while no other
     connection writes."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -38,12 +38,12 @@ class BookmarkProjection:
         self._ends: dict[tuple[int, int], int] = {}
 
     def forget(self) -> None:
-        """Drop what is remembered."""
+        """Clear the caches."""
         self._newest.clear()
         self._ends.clear()
 
     def read(self, target: Target, change: BookmarkChanges) -> None:
-        """Raise if another writer was first. A session that does not exist yet has no bookmarks and no chunk logs."""
+        """Raise `CheckpointConflict` or `ChunkLogMoved` if another writer was first."""
         if len(self._newest) + len(self._ends) > _REMEMBERED:
             self.forget()
         refuse_conflict(
@@ -70,7 +70,7 @@ class BookmarkProjection:
         return self._ends[sid, chunk_log]
 
     def write(self, target: Target, change: BookmarkChanges, answer: None) -> None:
-        """Store and remove what the change names."""
+        """Write in the order that `BookmarkChanges` states."""
         execute, sid = self._connection.execute, target.sid
         for chunk in change.chunks:
             execute(Q.add_chunk, chunk_columns((sid,), chunk))
@@ -82,7 +82,7 @@ class BookmarkProjection:
         for bookmark in placed(change, target.records):
             execute(Q.write_bookmark, bookmark_columns((sid,), bookmark))
             self._newest.pop((sid, bookmark.name), None)
-        if len(change.bookmarks) == 1:  # of several under one name, the database knows which is the newest
+        if len(change.bookmarks) == 1:  # with several, the next read asks the database which is the newest
             self._newest[sid, change.bookmarks[0].name] = change.bookmarks[0].id
         for bookmark in change.rewritten:
             columns = bookmark_columns((sid,), bookmark)
@@ -96,7 +96,7 @@ class BookmarkProjection:
 
 
 class Checkpoints:
-    """The part of the store that finds bookmarks and chunks."""
+    """Implements the methods of `Store` for bookmarks and chunks."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -104,7 +104,7 @@ class Checkpoints:
     async def _in_session(
         self, workspace: str, session: str, work: Callable[[apsw.Connection, int], list[T]]
     ) -> list[T]:
-        """Read rows by a session's number; none if there is no such session."""
+        """Run a function with the `sid` of a session. Returns [] if there is no such session."""
 
         def found(connection: apsw.Connection) -> list[T]:
             row = find_session(connection, workspace, session)
@@ -132,7 +132,7 @@ class Checkpoints:
 
 
 def _read_bookmarks(connection: apsw.Connection, sid: int, query: BookmarkQuery) -> list[Bookmark]:
-    """A session's bookmarks, newest first."""
+    """See `Store.bookmarks`."""
     values = (sid, query.name, query.id, query.upto, query.until, query.limit)
     chosen = Q.read_attached if query.name.startswith("+") else Q.read_bookmarks
     chosen = Q.read_bookmark if query.id is not None else chosen
@@ -143,12 +143,12 @@ def _read_bookmarks(connection: apsw.Connection, sid: int, query: BookmarkQuery)
 def _expired_bookmarks(
     connection: apsw.Connection, workspace: str, prefix: str, now: int, limit: int
 ) -> list[tuple[str, Bookmark]]:
-    """Bookmarks whose time has come, with their sessions."""
+    """See `Store.expired`."""
     rows: Any = connection.execute(Q.expired_bookmarks, (now, workspace, prefix, limit))
     return [(session, read_bookmark((sid,), row)) for sid, session, *row in rows]
 
 
 def _read_chunks(connection: apsw.Connection, sid: int, chunk_log: int, first: int, last: int) -> list[Chunk]:
-    """The chunks that hold a stretch of a chunk_log."""
+    """See `Store.chunks`."""
     rows: Any = connection.execute(Q.read_chunks, {"sid": sid, "chunk_log": chunk_log, "first": first, "last": last})
     return [checked_chunk((sid,), row) for row in rows]

@@ -1,4 +1,4 @@
-"""Opening a SQLite file: flags, encryption, pragmas, migrations, and what its errors mean."""
+"""Connections to a SQLite file: flags, encryption, pragmas, migrations and the translation of errors."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ...errors import (
 )
 from ..common.sql_file import Migrations, load_migrations, refuse_outdated
 
-APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
+APPLICATION_ID = 0x48464A4C  # marks the files of duramen
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
 _STATEMENTS = 200
-"""Prepared statements to keep: the inserts of groups of every size, and the rest."""
+"""The size of the cache of prepared statements."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
-    """How to open a file. `path` is how it is called in messages, `place` where it is, if that is not the same: the
-    process may go to another folder later. `vfs` serves tests with a file layer of their own."""
+    """How to open a file. `path` is the name for messages. `place` is the absolute path, because the process may change
+    its working directory later. Tests give a `vfs` to replace the file layer of SQLite."""
 
     path: str
     timeout: float = 30.0
@@ -53,7 +53,7 @@ class SqliteSettings:
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn the driver's errors into named ones."""
+    """Translate errors of the driver into `StoreError`s."""
     try:
         yield
     except (apsw.Error, UnicodeDecodeError) as error:
@@ -61,9 +61,12 @@ def translated(path: str) -> Iterator[None]:
 
 
 def explain(error: BaseException, path: str) -> BaseException:
-    """The named error that a driver error stands for; others as they are."""
+    """The `StoreError` for an error of the driver. Other errors are returned unchanged."""
     if isinstance(error, UnicodeDecodeError):
-        return StoreDamaged(f"{path} holds text that is no text: {error.reason}", hint="run verify, restore a backup")
+        return StoreDamaged(
+            f"{path} contains text that is not valid UTF-8: {error.reason}",
+            hint="run `duramen verify`, or restore a backup",
+        )
     if isinstance(error, DuramenError) or not isinstance(error, apsw.Error):
         return error
     for kind, made in _MEANING:
@@ -79,7 +82,9 @@ _MEANING: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], Callable[[
     ),
     (
         apsw.FullError,
-        lambda path, why: StoreFull(f"no room left to write {path}", hint="free some space; nothing was lost"),
+        lambda path, why: StoreFull(
+            f"the disk of {path} is full", hint="free some space, then try again: nothing was stored"
+        ),
     ),
     (
         apsw.ReadOnlyError,
@@ -87,19 +92,21 @@ _MEANING: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], Callable[[
     ),
     (
         apsw.BusyError,
-        lambda path, why: StoreBusy(f"{path} is locked by another program", hint="close it, or wait longer"),
+        lambda path, why: StoreBusy(
+            f"{path} is locked by another program", hint="close that program, or pass a longer timeout to open()"
+        ),
     ),
     (
         apsw.CantOpenError,
         lambda path, why: StoreUnavailable(
-            f"{path} cannot be opened: {why}", hint="check that its folder exists and can be written"
+            f"{path} cannot be opened: {why}", hint="check that its folder exists and is writable"
         ),
     ),
     (
         apsw.NotADBError,
         lambda path, why: NotAStore(
             f"{path} is not a database, or it is encrypted with another key",
-            hint="check the path; for an encrypted file pass file_key=…",
+            hint="check the path, and pass file_key=… for an encrypted file",
         ),
     ),
     (
@@ -110,18 +117,18 @@ _MEANING: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], Callable[[
         apsw.IOError,
         lambda path, why: StoreUnavailable(
             f"reading or writing {path} failed: {why}",
-            hint="check the disk; whether the last write landed is open: repeat it with the same key",
+            hint="check the disk, then repeat the last write with the same key: its outcome is unknown",
         ),
     ),
     (
         apsw.PermissionsError,
-        lambda path, why: StoreReadOnly(f"{path} may not be accessed: {why}", hint="check permissions"),
+        lambda path, why: StoreReadOnly(f"access to {path} was denied: {why}", hint="check the file's permissions"),
     ),
 ]
 
 
 def connect(settings: SqliteSettings) -> apsw.Connection:
-    """A connection with our pragmas. Raises a named error for whatever is wrong with the file."""
+    """A connection with our pragmas. Raises a `StoreError` if the file cannot be used."""
     path = settings.path
     if os.path.isdir(settings.file):
         raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
@@ -147,7 +154,7 @@ def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
         raise StoreUnavailable(f"there is no {settings.path}", hint="check the path")
     if os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) or os.path.exists(path + "-wal"):
         return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, vfs=settings.vfs)
-    # On a read-only medium SQLite cannot keep its shared index; nothing can change there, so say so.
+    # SQLite cannot create its shared-memory file on a read-only medium. The file cannot change there: it is immutable.
     uri = Path(path).absolute().as_uri() + "?immutable=1"
     return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
@@ -158,11 +165,14 @@ def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
         connection.pragma("cipher", "aegis")
         connection.pragma("hexkey", settings.file_key.hex())
     tables: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
-    if tables and ("duramen_meta",) not in tables:  # before a pragma could change a byte of it
-        raise NotAStore(f"{settings.path} is a database of another program", hint="give duramen a file of its own")
+    if tables and ("duramen_meta",) not in tables:  # check this before a pragma could change the file
+        raise NotAStore(f"{settings.path} is the database of another program", hint="choose another file")
     if not settings.readonly:
         if _use_wal(connection, settings.timeout) != "wal":
-            raise StoreUnavailable(f"{settings.path} is on a file system without shared memory or locks")
+            raise StoreUnavailable(
+                f"{settings.path} is on a file system without shared memory or file locks",
+                hint="move the file to a local disk",
+            )
         connection.pragma("synchronous", "full")
         connection.pragma("secure_delete", "on")
         connection.pragma("wal_autocheckpoint", 2000)
@@ -171,8 +181,8 @@ def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
 
 
 def _use_wal(connection: apsw.Connection, timeout: float) -> Any:
-    """Switch to a write-ahead log. While several processes open a new file at once, SQLite refuses this without
-    waiting, so wait here."""
+    """Switch to a write-ahead log. If several processes open a new file at the same time, SQLite refuses without
+    waiting, so this function waits."""
     until = time.monotonic() + timeout
     while True:
         try:
@@ -184,18 +194,19 @@ def _use_wal(connection: apsw.Connection, timeout: float) -> Any:
 
 
 def schema_version(connection: apsw.Connection) -> int:
-    """The version of the file's schema; 0 if it has none of ours."""
+    """The version of the file's schema. 0 if it is not a store yet."""
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'duramen_meta'").fetchall()
     if not found:
         return 0
     row: Any = connection.execute("SELECT value FROM duramen_meta WHERE name = 'schema'").fetchone()
     if row is None or not isinstance(row[0], int):
-        raise StoreDamaged("the store's schema version is missing", hint="restore it from a backup")
+        raise StoreDamaged("the schema version of the store is missing", hint="restore it from a backup")
     return int(row[0])
 
 
 def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS) -> None:
-    """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
+    """Migrate the schema to the newest version, in one transaction. The caller holds the write lock. Raises
+    `StoreTooNew`, `NotAStore` or `StoreDamaged` and changes nothing if that is not possible."""
     with translated(path):
         newest = migrations[-1][0]
         if check_version(connection, path, newest) == newest:
@@ -220,7 +231,7 @@ def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIG
 
 
 def check_version(connection: apsw.Connection, path: str, newest: int = SCHEMA_VERSION) -> int:
-    """The schema version; raises `StoreTooNew` for one after `newest`."""
+    """The schema version. Raises `StoreTooNew` if it is above `newest`."""
     version = schema_version(connection)
     if version > newest:
         raise StoreTooNew(path, version, newest)
@@ -228,22 +239,22 @@ def check_version(connection: apsw.Connection, path: str, newest: int = SCHEMA_V
 
 
 def check_readable(connection: apsw.Connection, path: str) -> None:
-    """Raise if a handle that cannot migrate cannot read the store."""
+    """Raise if a read-only handle cannot read the store, because it would have to migrate it first."""
     refuse_outdated(check_version(connection, path), SCHEMA_VERSION, path)
 
 
 def _claim(connection: apsw.Connection, path: str) -> None:
-    """Make an empty database ours; refuse one that belongs to something else."""
+    """Mark an empty database as a store. Raises `NotAStore` if it belongs to another program."""
     tables: Any = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if tables[0] or connection.pragma("application_id") not in (0, APPLICATION_ID):
-        raise NotAStore(f"{path} is a database of another program", hint="give duramen a file of its own")
+        raise NotAStore(f"{path} is the database of another program", hint="choose another file")
     connection.pragma("application_id", APPLICATION_ID)
     connection.execute("CREATE TABLE duramen_meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID")
     connection.execute("INSERT INTO duramen_meta VALUES ('schema', 0)")
 
 
 def _sync_folder(path: str) -> None:
-    """Make the new file's directory entry durable: SQLite syncs the file, not its name."""
+    """Sync the directory entry of a new file. SQLite syncs the file, but not its name."""
     if os.name != "posix" or not os.path.exists(path):
         return
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)

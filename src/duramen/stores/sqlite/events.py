@@ -1,4 +1,4 @@
-"""Events: appended, read by range, by key or by position, followed, and fed to outlets; and their blobs."""
+"""The part of the store for events: append, read, follow, feed. Also the blobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sql import Q
 
 
 class Mark(NamedTuple):
-    """What a follower saw: a notifier of the handle and its count of notices, and the file's data version."""
+    """The state that a follower saw: a notifier with its count of notices, and the data version of the file."""
 
     notifier: Notifier
     notices: int
@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
 
 class Events:
-    """The part of the store that keeps events."""
+    """Implements the methods of `Store` for events and blobs."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -133,8 +133,8 @@ class Events:
         return Mark(notifier, notifier.notices, self._access.data_version())
 
     async def changed(self, mark: Mark, timeout: float) -> float:
-        # Writers in this process notify. Those in others are seen by the data version: a look costs microseconds, so
-        # look often at first and then every 20 ms.
+        # Writers in this process notify. Other processes change the data version. Reading it takes microseconds, so it
+        # is polled often at first, then every 20 ms.
         started, pause = time.monotonic(), 0.001
         while (waited := time.monotonic() - started) < timeout:
             if await self._access.runtime.wait(mark.notifier, mark.notices, min(pause, timeout - waited)):
@@ -155,8 +155,8 @@ class Events:
             await self._access.write(lambda connection: connection.execute(Q.mark_synced))
 
     def _sync_log(self) -> None:
-        """Who cannot write, or has a transaction open, syncs the write-ahead log as it is."""
-        with suppress(OSError):  # there is none: everything is in the database
+        """Sync the write-ahead log directly. Used if the handle is read-only, or has a transaction open."""
+        with suppress(OSError):  # there is no log: all data is in the database file
             log = os.open(self._access.settings.file + "-wal", os.O_RDONLY)
             try:
                 os.fsync(log)
@@ -165,7 +165,7 @@ class Events:
 
 
 def _cursor_of(connection: apsw.Connection, workspace: str, outlet: str) -> int:
-    """The position that an outlet has reached."""
+    """The cursor of an outlet."""
     row: Any = connection.execute(Q.read_cursor, (workspace, outlet)).fetchone()
     if row is None:
         return 0

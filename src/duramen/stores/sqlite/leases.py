@@ -1,4 +1,4 @@
-"""Leases as rows: who owns a session, under which fence, until when."""
+"""Rows of leases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sql import Q
 
 
 def read_lease(connection: apsw.Connection, workspace: str, session: str) -> LeaseRow | None:
-    """The lease as it stands, checked."""
+    """The lease on a session, or None. Raises `StoreDamaged` if it does not match its checksum."""
     row: Any = connection.execute(Q.read_lease, (workspace, session)).fetchone()
     if row is None:
         return None
@@ -29,7 +29,7 @@ def write_lease(connection: apsw.Connection, workspace: str, session: str, lease
 
 
 def check_fence(connection: apsw.Connection, workspace: str, session: str, fence: int, now: int) -> LeaseRow:
-    """The lease held under `fence`; raises `LeaseLost` if it is another's or has run out."""
+    """The lease with this `fence`. Raises `LeaseLost` if the fence is another one, or the lease expired."""
     lease = read_lease(connection, workspace, session)
     if lease is None or lease.fence != fence or lease.expires <= now:
         raise LeaseLost(session, fence, lease.fence if lease else None)
@@ -37,7 +37,7 @@ def check_fence(connection: apsw.Connection, workspace: str, session: str, fence
 
 
 def release_lease(connection: apsw.Connection, workspace: str, session: str) -> None:
-    """End a lease now."""
+    """Release a lease."""
     lease = read_lease(connection, workspace, session)
     if lease is not None:
         write_lease(connection, workspace, session, lease._replace(expires=0))

@@ -1,4 +1,4 @@
-"""Memories: written with an append, read by audience, id, key or change."""
+"""The part of the store for memories: read them, and change them with an append."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...ports import (
     StoredIndexEntry,
     Touched,
 )
-from ..common.memory_rows import DROPPED, Ledger, entering, indexed_upto, noted, settle_all, touched
+from ..common.memory_rows import DROPPED, Ledger, entering, indexed_upto, settle_all, touched, with_recalls
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 
@@ -33,15 +33,15 @@ M = load_queries(Path(__file__).parent / "memories.sql")
 
 
 class Counts:
-    """What the writing connection knows of audiences as long as nobody else writes: their numbers, how often each was
-    changed, and the number of the newest memory."""
+    """A cache of the writing connection: the number and change count of audiences, and the last number of a memory. It
+    is valid while no other connection writes."""
 
     def __init__(self) -> None:
         self.audiences: dict[tuple[str, bytes], tuple[int, int]] = {}
         self.last: int | None = None
 
     def clear(self) -> None:
-        """Another connection wrote, or may have."""
+        """Clear the cache: another connection may have written."""
         self.audiences.clear()
         self.last = None
 
@@ -53,14 +53,15 @@ class Counts:
 
 
 class Newcomer:
-    """A memory that meets no other in an audience that is known: most are like this, and need no ledger."""
+    """The usual case: one new memory, without a key, that is not current yet, in a cached audience. It needs no
+    ledger."""
 
     def __init__(self, connection: apsw.Connection, counts: Counts, workspace: str, row: MemoryRow) -> None:
         self._connection, self._counts, self._row = connection, counts, row
         self._place = (workspace, row.audience)
 
     def written(self, sid: int) -> Touched:
-        """Store it; nothing was touched."""
+        """Store the memory."""
         row, (pid, changes) = self._row, self._counts.audiences[self._place]
         number = self._counts.next_number(self._connection)
         fields = (number, pid, row.id, sid, *row[3:17], changes + 1, 0)
@@ -73,37 +74,38 @@ _UNTOUCHED = Touched()
 
 
 class AudienceIndex:
-    """An audience that a transaction changes. No row is written before `write`."""
+    """An audience that a transaction changes. Memory rows are written by `write`."""
 
     def __init__(self, connection: apsw.Connection, workspace: str, audience: bytes, counts: Counts) -> None:
         self._connection = connection
         self._workspace, self.audience = workspace, audience
         self._inner: dict[int, tuple[int, int]] = {}
-        """What a row has besides the memory: the number of its session, and up to which generation it was indexed."""
+        """By number: the columns of a row that are not in `MemoryRow`, `sid` and `indexed`."""
         self._counts = counts
         known = counts.audiences.get((workspace, audience)) or _find_audience(connection, workspace, audience)
         self.pid: int | None = None if known is None else known[0]
         self.ledger = Ledger(self, 0 if known is None else known[1])
 
     def current(self, id: str) -> MemoryRow | None:
-        """The current row of an id."""
+        """The current row with this id, or None."""
         row = None if self.pid is None else self._connection.execute(M.find_current, (id, self.pid)).fetchone()
         return None if row is None else self.taken(row)
 
     def keyed(self, key: str) -> list[MemoryRow]:
-        """The current rows of a key."""
+        """The current rows with this key."""
         rows: Any = () if self.pid is None else self._connection.execute(M.find_keyed, (self.pid, key)).fetchall()
         return [self.taken(row) for row in rows]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
-        """A row of this audience, to be changed."""
+        """A row of this audience from its columns, to be changed."""
         self._inner[columns[0]] = (columns[3], columns[-2])
         return read_memory(self.audience, "", columns)
 
     def put_index_entry(
         self, row: MemoryRow, generations: Sequence[int], generation: int, index_entry: IndexEntry
     ) -> None:
-        """What is searched of a row, written at once: a change of it, and of nothing that finds it."""
+        """Write an index entry at once. It counts as a change of the row, but does not change the columns by which the
+        ledger finds rows."""
         values = (generation, self.pid, row.number, index_entry.words, index_entry.vector)
         self._connection.execute(M.put_index_entry, (*values, checksum(*values)))
         indexed = {generation}
@@ -116,8 +118,8 @@ class AudienceIndex:
         self._connection.execute(M.mark_indexed, (*marks, checksum(*fields), row.number))
 
     def write(self, sid: int) -> list[tuple[int, int]]:
-        """Store all changes; new rows are of this session. Gives the sizes of the index entries that went with what was
-        forgotten, and whether each had a vector."""
+        """Store all changes. New rows belong to this session. Returns one row per index entry of a forgotten memory:
+        its size, and whether it had a vector."""
         ledger, execute = self.ledger, self._connection.execute
         if not ledger.changed:
             return []
@@ -138,7 +140,7 @@ class AudienceIndex:
 
 
 class Audiences(dict[bytes, AudienceIndex]):
-    """The audiences that a transaction changes, each read when it is first asked for."""
+    """The audiences that a transaction changes. Each is read when it is first used."""
 
     def __init__(self, connection: apsw.Connection, workspace: str, counts: Counts | None = None) -> None:
         super().__init__()
@@ -150,21 +152,21 @@ class Audiences(dict[bytes, AudienceIndex]):
         return self[audience]
 
     def find(self, number: int) -> MemoryRow | None:
-        """A row of this workspace, to be changed."""
+        """The row with this number in the workspace, to be changed, or None."""
         return next(iter(self.all([number])), None)
 
     def all(self, numbers: Sequence[int]) -> list[MemoryRow]:
-        """Rows of this workspace, to be changed; without those that are not there."""
+        """The rows with these numbers in the workspace, to be changed. Missing numbers are left out."""
         values = {"workspace": self._workspace, "numbers": json.dumps(numbers)}
         rows: Any = self._connection.execute(M.find_numbers, values).fetchall()
         return [self[audience].taken(row) for audience, *row in rows]
 
     def write(self, sid: int = 0) -> list[tuple[int, int]]:
-        """Store all changes, as `AudienceIndex.write` does."""
+        """Store all changes. Returns what `AudienceIndex.write` returns, for all audiences."""
         return [dropped for audience in self.values() for dropped in audience.write(sid)]
 
     def written(self, sid: int) -> Touched:
-        """Store all changes of an append; what they did."""
+        """Store all changes of an append. Returns what they did."""
         dropped = self.write(sid)
         return touched((audience.ledger for audience in self.values()), dropped)
 
@@ -174,18 +176,18 @@ def _one(connection: apsw.Connection, query: str, values: Sequence[Any]) -> Any:
 
 
 def read_memory(audience: bytes, session: str | None, columns: Sequence[Any]) -> MemoryRow:
-    """A memory from its columns. `session` is the name of its session, if that is wanted."""
+    """A memory from its columns. A damaged one gets `intact` False. `session` is the name of its session, if known."""
     number, _, id_, _, *rest, _, check = columns
     found = MemoryRow._make((audience, id_, session or "", *rest, number, True, 0, 0))
     try:
         intact = checksum(*columns[:-1]) == check
     except (TypeError, ValueError, OverflowError):
-        intact = False  # a value of another type than was stored
+        intact = False  # damage changed the type of a value
     return found if intact else found._replace(intact=False)
 
 
 def _find_audience(connection: apsw.Connection, workspace: str, audience: bytes) -> tuple[int, int] | None:
-    """The number of an audience, and how often it was changed."""
+    """The number and the change count of an audience, or None."""
     row = _one(connection, M.find_audience, (workspace, audience))
     if row is None:
         return None
@@ -201,11 +203,11 @@ class MemoryProjection:
         self._counts = Counts()
 
     def forget(self) -> None:
-        """Drop what is remembered."""
+        """Clear the cache."""
         self._counts.clear()
 
     def read(self, target: Target, change: MemoryChanges) -> Audiences | Newcomer:
-        """What the change does to the rows that are there. Raises before anything is written."""
+        """The rows to write. Raises `StoreDamaged` if a row that the change needs is damaged."""
         if len(self._counts.audiences) > _REMEMBERED:
             self.forget()
         found = self._newcomer(target, change)
@@ -216,7 +218,7 @@ class MemoryProjection:
         return audiences
 
     def _newcomer(self, target: Target, change: MemoryChanges) -> Newcomer | None:
-        """The change as a single new memory that meets no other; most are like this."""
+        """The change as a `Newcomer`, or None if it is not this simple."""
         if change.ended or change.weighed or change.forgotten or len(change.memories) != 1:
             return None
         (row,) = entering(change, target.records)
@@ -232,7 +234,7 @@ class MemoryProjection:
 
 
 def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
-    """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
+    """Forget the memories of an owner. Returns how many memories, vectors and bytes were removed."""
     rows: Any = connection.execute(M.memories_of_owner, (ref, workspace)).fetchall()
     audiences = Audiences(connection, workspace)
     for audience, *row in rows:
@@ -242,7 +244,7 @@ def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tup
 
 
 class Memories:
-    """The part of the store that keeps memories, their index entries and segments."""
+    """Implements `MemoryStore`."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -261,7 +263,7 @@ class Memories:
             }
             rows: Any = connection.execute(_narrowed(query), values)
             return [
-                noted(read_memory(audience, session, row), recalled, at)
+                with_recalls(read_memory(audience, session, row), recalled, at)
                 for audience, session, recalled, at, *row in rows
             ]
 
@@ -307,7 +309,7 @@ class Memories:
         def work(connection: apsw.Connection) -> None:
             generations = [one.number for one in read_generations(connection, workspace)]
             if generation not in generations:
-                return  # dropped meanwhile: nobody would remove them
+                return  # the generation was dropped, so nothing would ever remove the entries
             audiences = Audiences(connection, workspace)
             rows = {row.number: row for row in audiences.all([index_entry.number for index_entry in index_entries])}
             for index_entry in index_entries:
@@ -432,11 +434,11 @@ def _narrowed(query: MemoryQuery) -> str:
     if not query.history:
         chosen.append(M.only_current if query.at is None else M.known_at)
     read: str = M.read_memories
-    return read.replace("1 = 1", " AND ".join(("1 = 1", *chosen)))
+    return read.replace("CONDITIONS", " AND ".join(chosen) or "true")
 
 
 def find_pids(connection: apsw.Connection, workspace: str, audiences: Sequence[bytes]) -> dict[bytes, int]:
-    """The numbers of audiences; without those that there are not."""
+    """The numbers of these audiences. Audiences that do not exist are left out."""
     found = ((audience, _one(connection, M.find_audience, (workspace, audience))) for audience in audiences)
     return {audience: row[0] for audience, row in found if row is not None}
 
@@ -445,12 +447,12 @@ def _change(audience: bytes, generation: int, columns: Sequence[Any]) -> Change:
     *row, session, words, vector, check, recalled, recalled_at = columns
     memory = read_memory(audience, session, row)
     if words is not None and checksum(generation, row[1], memory.number, words, vector) != check:
-        words = vector = None  # built again from the text
+        words = vector = None  # damaged: it is built again from the text
     return Change(memory, words, vector, recalled, recalled_at)
 
 
 def read_generations(connection: apsw.Connection, workspace: str) -> list[Generation]:
-    """The generations of a workspace that were not dropped."""
+    """The generations of a workspace, without those that were dropped, ordered by number."""
     found = []
     rows: Any = connection.execute(M.list_generations, (workspace,))
     for number, identity, active, check in rows:

@@ -1,4 +1,4 @@
-"""Reads of a session's row and events that several parts need."""
+"""Reads that several parts of the store need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def column(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()
 
 
 def find_session(connection: apsw.Connection, workspace: str, session: str) -> Any:
-    """The session's row, checked, or None."""
+    """The row of a session, or None. Raises `StoreDamaged` if it does not match its checksum."""
     row: Any = connection.execute(Q.find_session, (workspace, session)).fetchone()
     if row is not None:
         sid, created, parent, fork_at, fork_hash, check = row
@@ -28,12 +28,12 @@ def find_session(connection: apsw.Connection, workspace: str, session: str) -> A
 
 
 def head_of(connection: apsw.Connection, row: Any) -> Head:
-    """The head of the session of a row."""
+    """The head of the session with this row."""
     last: Any = connection.execute(Q.last_event, (row[0],)).fetchone()
     return Head(row[3], row[4]) if last is None else Head(last[0], last[1])
 
 
 def read_records(connection: apsw.Connection, sid: int, start: int, stop: int) -> list[Record]:
-    """A range of a session's own events."""
+    """The session's own records from `start` to `stop`, by position."""
     rows: Any = connection.execute(Q.read_events, (sid, start, stop))
     return list(map(Record._make, rows))

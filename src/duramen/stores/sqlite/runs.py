@@ -1,4 +1,4 @@
-"""Runs as rows: read, changed with an append, listed, claimed."""
+"""The part of the store for runs: read, list, claim, and change them with an append."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_run(connection: apsw.Connection, workspace: str, run: str) -> RunRow | None:
-    """A run's row, checked."""
+    """A run's row, or None. Raises `StoreDamaged` if it does not match its checksum."""
     row: Any = connection.execute(Q.read_run, (workspace, run)).fetchone()
     return None if row is None else checked_run(workspace, row)
 
@@ -30,13 +30,13 @@ def write_run(connection: apsw.Connection, workspace: str, row: RunRow) -> None:
 
 
 class RunProjection:
-    """Writes `RunChange`: a run's row from the row as it stands."""
+    """Writes `RunChange`."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
     def read(self, target: Target, change: RunChange) -> RunRow | None:
-        """The row to write."""
+        """The row to write, or None."""
 
         def open_in(session: str) -> str | None:
             found: Any = self._connection.execute(Q.open_run_in, (target.workspace, session)).fetchone()
@@ -49,11 +49,11 @@ class RunProjection:
             write_run(self._connection, target.workspace, answer)
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Nothing is cached."""
 
 
 def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
-    """Runs by filters, newest first, with the leases on their sessions."""
+    """See `Store.runs`."""
     created, run = query.before or (None, None)
     values = {
         "workspace": workspace,
@@ -71,7 +71,7 @@ def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> l
 
 
 def due_runs(connection: apsw.Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
-    """Runs that may be taken up."""
+    """See `Store.due`."""
     rows: Any = connection.execute(Q.due_runs, {"workspace": workspace, "now": now, "limit": limit, "skip": skip})
     return [checked_run(workspace, row) for row in rows]
 
@@ -86,7 +86,7 @@ def claim(
     limits: Limits | None,
     only_due: bool,
 ) -> LeaseRow | None:
-    """Take an open run's lease, if its queue has room."""
+    """See `Store.claim`."""
     row = read_run(connection, workspace, run)
     if row is None or row.status != "open" or (only_due and (row.wake is None or row.wake > now)):
         return None
@@ -118,7 +118,7 @@ def _has_room(connection: apsw.Connection, workspace: str, row: RunRow, now: int
 
 
 class Runs:
-    """The part of the store that keeps runs."""
+    """Implements the methods of `Store` for runs."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

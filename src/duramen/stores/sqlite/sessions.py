@@ -1,4 +1,4 @@
-"""Sessions and the leases on them."""
+"""The part of the store for sessions and leases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sql import Q
 
 
 class Sessions:
-    """The part of the store that keeps sessions."""
+    """Implements the methods of `Store` for sessions and leases."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -77,7 +77,7 @@ class Sessions:
 
 
 def _session_row(connection: apsw.Connection, workspace: str, session: str) -> SessionRow | None:
-    """A session and where it stands."""
+    """See `Store.session`."""
     row = find_session(connection, workspace, session)
     if row is None:
         return None
@@ -88,7 +88,7 @@ def _session_row(connection: apsw.Connection, workspace: str, session: str) -> S
 
 
 def _session_rows(connection: apsw.Connection, workspace: str, after: str, limit: int) -> list[SessionRow]:
-    """Sessions by id, after one."""
+    """See `Store.sessions`."""
     found = []
     rows: Any = connection.execute(Q.list_sessions, (workspace, after, limit))
     for sid, session, created, parent, fork_at, fork_hash, check, head, updated in rows:

@@ -1,9 +1,11 @@
 """The SQLite store: one file, many processes.
 
-Isolation: writers are serial (see `writer`, which also says the order of locks), readers see a snapshot and take no
-lock. Retry rule: a group of batches that fails as a whole is tried again one by one; nothing else is retried. Commits
-go to a write-ahead log. A commit with a synced batch waits for the disk; others survive a kill of the process, and a
-power cut once a later commit waited, or `sync` was called.
+Isolation: writers are serial, readers see a snapshot and take no lock. Order of locks: see `writer`.
+
+Retry rule: if the commit of a group of batches fails, each batch is tried again alone. Nothing else is retried.
+
+Durability: commits go to a write-ahead log. A commit with a synced batch waits for the disk. Other commits survive the
+death of the process. They survive a power cut after a later commit has waited for the disk, or after `sync`.
 """
 
 from __future__ import annotations
@@ -76,9 +78,9 @@ class SqliteStore:
         watch(self)
 
     def disown(self) -> None:
-        """From here on this is a child's copy of its parent's handle."""
+        """Refuse all further calls: this process is a forked child, and the handle belongs to its parent."""
         self._access.refusal = forked()
-        self._access.writer.let_go()
+        self._access.writer.close_lock()
         inherited.append(self._access.settings.file)
 
     def begin(self) -> SqliteTransaction:

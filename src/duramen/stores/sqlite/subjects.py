@@ -1,4 +1,4 @@
-"""Subjects: the owners of data keys, and their erasure."""
+"""The part of the store for subjects: the owners of data keys, and their erasure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sql import Q
 
 
 class Subjects:
-    """The part of the store that keeps subjects."""
+    """Implements the methods of `Store` for subjects."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -67,13 +67,13 @@ class Subjects:
 
 
 def _subject_of(connection: apsw.Connection, query: str, workspace: str, which: Any) -> SubjectRow | None:
-    """A living subject, by name or reference."""
+    """A subject by name or reference, as the query says."""
     row: Any = connection.execute(query, (workspace, which)).fetchone()
     return None if row is None else _checked_subject(workspace, row)
 
 
 def _subjects_of(connection: apsw.Connection, workspace: str) -> list[SubjectRow]:
-    """All living subjects."""
+    """All subjects of a workspace."""
     rows: Any = connection.execute(Q.list_subjects, (workspace,))
     return [_checked_subject(workspace, row) for row in rows]
 
@@ -86,7 +86,7 @@ def _checked_subject(workspace: str, row: Any) -> SubjectRow:
 
 
 def _erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Erasure:
-    """Remove a subject's payloads, blobs and keys, and place the tombstones."""
+    """Remove all data of a subject and append the tombstones, inside the open transaction."""
     payloads = size = 0
     held: dict[str, tuple[int, int]] = {}
     rows: Any = connection.execute(Q.payloads_of_subject, (request.ref, request.workspace)).fetchall()

@@ -1,8 +1,8 @@
 """A fair lock between the processes that write one SQLite file.
 
-SQLite's own busy handler sleeps and tries again, so a busy writer can starve the others for seconds. A
-file lock beside the database queues them in the kernel instead: who waits longest goes next, and a killed
-holder lets go at once.
+SQLite's own busy handler sleeps and tries again, so one busy writer can block the others for seconds. A lock file next
+to the database makes them wait in a queue of the kernel instead. The longest waiting process is next, and the kernel
+releases the lock of a killed process at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...errors import StoreBusy
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system: SQLite's own waiting is all there is
+except ImportError:  # this system has no flock: only SQLite's busy handler is used
     fcntl = None  # type: ignore[assignment]
 
 
 class WriteLock:
-    """Held while a transaction writes. Not reentrant; used by one thread at a time."""
+    """Held while a transaction writes. It is not reentrant. Only one thread uses it at a time."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._timeout = timeout
@@ -44,24 +44,24 @@ class WriteLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _queue(self) -> None:
-        """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
+        """Wait in the kernel's queue, in another thread, because flock has no timeout."""
         waiting = _Waiting(self._file)
         granted = False
         try:
             granted = waiting.granted.wait(self._timeout)
         finally:
             if not granted and not waiting.give_up():
-                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
+                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the waiting thread owns the old one
             else:
                 granted = True
         if not granted:
             raise StoreBusy(
                 f"another process has held the write lock for {self._timeout:g} s",
-                hint="look for a stopped writer, or give open() a longer timeout",
+                hint="check for a stopped writer, or pass a longer timeout to open()",
             )
 
     def close(self) -> None:
-        """Give the file back. The lock goes with it, unless another process shares the file by a fork."""
+        """Close the file. This releases the lock, unless a forked process still has the file open."""
         if self._file >= 0:
             with suppress(OSError):
                 os.close(self._file)
@@ -69,7 +69,7 @@ class WriteLock:
 
 
 class NoLock:
-    """Where nobody else can write, or nothing is written."""
+    """Used where no other process can write, or nothing is written."""
 
     def __enter__(self) -> None:
         pass
@@ -79,7 +79,7 @@ class NoLock:
 
 
 class _Waiting:
-    """A thread that waits for the lock and, if nobody wants it any more, closes the file."""
+    """A thread that waits for the lock. If the wait was abandoned, it closes the file, which releases the lock."""
 
     def __init__(self, file: int) -> None:
         self.granted = threading.Event()
@@ -96,7 +96,7 @@ class _Waiting:
                 os.close(self._file)
 
     def give_up(self) -> bool:
-        """Abandon the wait; True if the lock was granted in this very moment after all."""
+        """Abandon the wait. Returns True if the lock was granted at the last moment."""
         with self._mutex:
             self._abandoned = not self.granted.is_set()
             return self.granted.is_set()

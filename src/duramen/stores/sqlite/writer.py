@@ -1,6 +1,6 @@
-"""The one connection that writes.
+"""The connection that writes. A handle has one.
 
-Locks, always in this order: `_mutex` (threads of this handle), the lock file (processes), SQLite's own write lock.
+Order of locks: `mutex` (between threads of this handle), the lock file (between processes), SQLite's own write lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SYNC, _NO_SYNC = "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"
 
 
 class Writer:
-    """Writes for all threads of a handle. Rings the notifier after each commit."""
+    """Writes for all threads of a handle. Calls the notifiers after each commit."""
 
     def __init__(self, settings: SqliteSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
         self.path = settings.path
@@ -40,9 +40,9 @@ class Writer:
         self.mutex = threading.RLock()
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
-        """The thread that has a transaction of its own now."""
+        """The thread that has an open transaction from `begin`."""
         self._synced: bool | None = True
-        """Whether commits wait for the disk now; None if an interrupt left that open."""
+        """Whether commits wait for the disk. None if that is unknown after an interrupt."""
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -52,23 +52,25 @@ class Writer:
         self.appender = Appender(self.connection)
 
     def _prepare(self, settings: SqliteSettings) -> None:
-        """Take the lock file and bring the schema up to date."""
+        """Open the lock file and migrate the schema."""
         if settings.readonly:
             return
         if settings.vfs is None:
             try:
                 self.lock = WriteLock(settings.file + "-lock", settings.timeout)
             except OSError as error:
-                raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
+                raise StoreReadOnly(
+                    f"{settings.path} cannot be written: {error}", hint="pass readonly=True to open()"
+                ) from error
         with self.lock:
             migrate(self.connection, settings.path)
 
     def transaction(self, work: Work[T]) -> T:
-        """Do work in a transaction of its own; durable on return."""
+        """Run a function in its own transaction. On return it is safe from a power cut."""
         try:
             with self.mutex, self.lock:
                 self._sync_commits(True)
-                self.appender.leases.clear()  # the work may change what is remembered
+                self.appender.leases.clear()  # the function may change cached rows
                 result = self._committed(work)
                 self.appender.leases.clear()
                 self.appender.forget_projections()
@@ -78,10 +80,10 @@ class Writer:
         return result
 
     def _sync_commits(self, synced: bool) -> None:
-        """Whether the next commits wait for the disk. It cannot change inside a transaction. A later commit that waits
-        makes those before it durable as well: they are in the same log."""
+        """Set whether the next commits wait for the disk. SQLite does not allow this inside a transaction. A commit
+        that waits also makes the earlier ones durable, because they are in the same log."""
         if self.connection.in_transaction:
-            self._roll_back()  # an interrupt ended the last try to: what is written next must not become part of it
+            self._roll_back()  # an interrupt stopped the last rollback
         if synced != self._synced:
             self._synced = None
             self.connection.execute(_SYNC if synced else _NO_SYNC)
@@ -112,8 +114,8 @@ class Writer:
         try:
             outcomes = self.write(batches)
         except StoreBusy as error:
-            outcomes = [error] * len(batches)  # all of them have waited
-        except Exception:  # a batch that cannot be stored must not take the others with it
+            outcomes = [error] * len(batches)  # every batch has waited for the whole timeout
+        except Exception:  # one bad batch must not fail the others
             if len(batches) == 1:
                 raise
             outcomes = [self._alone(batch) for batch in batches]
@@ -131,7 +133,8 @@ class Writer:
         return outcome
 
     def write(self, batches: Sequence[Batch]) -> list[Stored | DuramenError]:
-        """Store batches in one commit. It waits for the disk if one of them asks for it. Raises if the commit fails."""
+        """Store batches in one commit, which waits for the disk if one of them is `synced`. Returns the outcome of
+        each. Raises if the commit fails: then nothing was stored."""
         reach("append.begun")
         synced = any(batch.synced for batch in batches)
         try:
@@ -144,7 +147,7 @@ class Writer:
                     else:
                         outcomes = self._committed(lambda _: self._append(batches, synced))
                 except BaseException:
-                    self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
+                    self.appender.forget()  # an interrupt may have come after the commit, so the caches may be stale
                     raise
         except BROKEN as error:
             raise explain(error, self.path) from error
@@ -165,7 +168,7 @@ class Writer:
         return outcomes
 
     def begin(self) -> None:
-        """Begin a transaction that `commit` or `roll_back` ends, in the same thread."""
+        """Begin a transaction. The same thread must call `commit` or `roll_back`. Other writers wait until then."""
         self.mutex.acquire()
         try:
             with translated(self.path):
@@ -175,7 +178,7 @@ class Writer:
                     self.connection.execute("BEGIN IMMEDIATE")
                     self.appender.refresh()
                 except BaseException:
-                    self._roll_back()  # interrupted: what is written next must not become part of this
+                    self._roll_back()  # an interrupt must not leave the transaction open
                     self._leave()
                     raise
         except BaseException:
@@ -184,12 +187,12 @@ class Writer:
         self.held_by = threading.get_ident()
 
     def commit(self) -> None:
-        """End the transaction; durable on return."""
+        """Commit the transaction. On return it is safe from a power cut."""
         try:
             with translated(self.path):
                 self.connection.execute("COMMIT")
         except BaseException:
-            self.appender.forget()  # it is rolled back, perhaps by SQLite itself: what is remembered never happened
+            self.appender.forget()  # the transaction was rolled back, so the caches are wrong
             raise
         finally:
             self._end()
@@ -197,7 +200,7 @@ class Writer:
         self._runs_notifier.notify()
 
     def roll_back(self) -> None:
-        """End the transaction: nothing of it happened."""
+        """Discard the transaction."""
         self._end()
 
     def _end(self) -> None:
@@ -213,14 +216,14 @@ class Writer:
         self.lock.__exit__(None, None, None)
 
     def append(self, batch: Batch) -> Stored:
-        """Store a batch inside the transaction that was begun."""
+        """Store a batch inside the open transaction."""
         with translated(self.path):
             stored = self.appender.append(batch, True)
         reach("append.inserted")
         return stored
 
     def purge_log(self) -> None:
-        """Empty the write-ahead log, which still holds erased pages."""
+        """Empty the write-ahead log, which still contains erased pages. Raises `StoreBusy` if a reader prevents it."""
         with self.mutex, translated(self.path), self.lock:
             until = time.monotonic() + self._timeout
             while True:
@@ -230,25 +233,25 @@ class Writer:
                 if time.monotonic() > until:
                     break
         raise StoreBusy(
-            "erased, but a reader in another process keeps the old log alive",
+            "the subject is erased, but a reader in another process keeps its bytes in the log",
             hint="close that reader and call erase again",
         )
 
-    def let_go(self) -> None:
-        """In a forked child: give up the share in the lock. If the parent dies with it, it must be free."""
+    def close_lock(self) -> None:
+        """Close the lock file. A forked child does this so that the lock is free when its parent dies."""
         if isinstance(self.lock, WriteLock):
             self.lock.close()
 
     def close(self) -> None:
-        """Close the connection, after the thread that writes now. An error changes nothing: what was acknowledged is safe."""
+        """Close the connection after the current write has ended. Errors are ignored: what was committed is safe."""
         with self.mutex:
             with suppress(apsw.Error):
                 self.connection.close()
-            self.let_go()
+            self.close_lock()
 
 
 class SqliteTransaction:
-    """A transaction for a step's own rows and its outcome. Everybody else who writes waits until it ends."""
+    """A transaction for a step's own rows and its outcome. All other writers wait until it ends."""
 
     def __init__(self, writing: Writer) -> None:
         self._writing = writing
@@ -263,9 +266,7 @@ class SqliteTransaction:
     def commit(self) -> None:
         if not self.connection.in_transaction:
             self.roll_back()
-            raise InvalidInput(
-                "the step ended the transaction that it was given", hint="leave COMMIT and ROLLBACK to duramen"
-            )
+            raise InvalidInput("the step ended the transaction itself", hint="leave COMMIT and ROLLBACK to duramen")
         self._open = False
         self._writing.commit()
 

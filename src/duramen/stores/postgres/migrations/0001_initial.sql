@@ -1,17 +1,23 @@
--- The schema of format 1.
+-- Schema version 1.
 --
--- It can be distributed by workspace, as Citus does it: `workspace` is the first column of every primary key and of every unique
--- index, every query binds it, and no table inherits from another. Text sorts by code point, as in the other stores. `duramen.meta`,
--- which holds the format, is made by the migration itself.
+-- The schema can be distributed by workspace, for example with Citus: `workspace` is the first column of every primary
+-- key and unique index, every query binds it, and no table inherits from another. Text sorts by code point, as in the
+-- other stores. The migration code creates `duramen.meta`, which contains the schema version.
 --
--- The order of the feed. Each event has `tx`, the id of the transaction that stored it, and `seq`, a number from a sequence.
--- Readers take events in this order and stop at the oldest transaction that is still running (`pg_snapshot_xmin`), so what commits
--- later never sorts before what a reader was given. Transactions can get their ids in another order than the lock on a session: an
--- event's `tx` is never below that of the event before it. The order is only used inside a workspace, and all appends of a
--- workspace run on the node that holds its rows: ids of different nodes are never compared. An operator who moves a workspace to another node
--- has to put an `epoch` before `tx`, here and in the cursor. A number handed out under a lock on the workspace would be simpler, but
--- this lock is held until the commit is on the disk: the appends of a workspace would come one after the other, at one
--- sync each. The hash chain cannot cover `tx` and `seq`, as only the database knows them; `feed_check` does.
+-- The order of the feed. Each event has `tx`, the id of the transaction that stored it, and `seq`, a number from a
+-- sequence. Readers take events in this order and stop at the oldest transaction that is still running
+-- (`pg_snapshot_xmin`), so an event that commits later never sorts before an event that was already read.
+-- Transactions may get their ids in another order than the lock on a session. Therefore the `tx` of an event is never
+-- below that of the event before it in its session.
+--
+-- The order is only used inside a workspace, and all appends of a workspace run on the node that stores its rows. Ids
+-- of different nodes are never compared. To move a workspace to another node, an operator must add an `epoch` before
+-- `tx`, here and in the cursor.
+--
+-- A number that is assigned under a lock on the workspace would be simpler. But that lock would be held until the
+-- commit is on the disk, so the appends of a workspace would be serial, with one sync each.
+--
+-- The hash chain cannot cover `tx` and `seq`, because only the database knows them. `feed_check` covers them.
 
 -- The journal: sessions, events, blobs, subjects.
 
@@ -78,7 +84,7 @@ CREATE TABLE duramen.subjects (
     UNIQUE (workspace, name)
 );
 
--- Who owns a session, and how far each outlet got.
+-- Leases on sessions, and the cursors of outlets.
 
 CREATE TABLE duramen.leases (
     workspace text COLLATE "C" NOT NULL,
@@ -98,7 +104,7 @@ CREATE TABLE duramen.cursors (
     PRIMARY KEY (workspace, outlet)
 );
 
--- Runs: what is open, when it wants to go on, what it waits for. A projection of the run events.
+-- Runs: a projection of the run events. `wake` is the time from which an open run may be executed.
 
 CREATE TABLE duramen.runs (
     workspace text COLLATE "C" NOT NULL,
@@ -128,7 +134,7 @@ CREATE INDEX runs_session ON duramen.runs (workspace, session, created);
 CREATE INDEX runs_queue ON duramen.runs (workspace, queue, queue_key, started) WHERE queue IS NOT NULL;
 CREATE INDEX runs_parent ON duramen.runs (workspace, parent) WHERE parent IS NOT NULL;
 
--- Bookmarks: named positions in a session (checkpoints, summaries, key-value items). Chunks: parts of lists that checkpoints share.
+-- Bookmarks: named positions in a session (checkpoints, summaries, key-value items). Chunks: parts that states share.
 
 CREATE TABLE duramen.bookmarks (
     workspace text COLLATE "C" NOT NULL,
@@ -162,8 +168,8 @@ CREATE TABLE duramen.chunks (
 );
 CREATE INDEX chunks_owner ON duramen.chunks (workspace, owner) WHERE owner IS NOT NULL;
 
--- Memories: the catalog, what is searched, and how often each was recalled. The text of a memory is in its event. Code that
--- changes rows of an audience holds the lock on its row in `audiences`, which counts the changes.
+-- Memories: their rows, index entries and recall counts. The text of a memory is in its event. Code that changes rows
+-- of an audience locks its row in `audiences`, which counts the changes.
 
 CREATE TABLE duramen.audiences (
     workspace text COLLATE "C" NOT NULL,
@@ -234,8 +240,8 @@ CREATE TABLE duramen.generations (
     PRIMARY KEY (workspace, generation)
 );
 
--- Changes of an audience packed together: copies, which are dropped with whatever may be in them. Code that writes or drops one
--- holds the lock on the audience's row.
+-- Segments: many changes of an audience in one body. They are copies. Forgetting a memory removes the segments that may
+-- contain it. Code that writes or drops a segment locks the row of its audience.
 
 CREATE TABLE duramen.segments (
     workspace text COLLATE "C" NOT NULL,
@@ -252,17 +258,23 @@ CREATE TABLE duramen.segments (
 );
 ALTER TABLE duramen.segments ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- What PostgreSQL searches by itself: of every current memory with an index entry one row for each generation. It is written and
--- removed with the index entry, under the lock on the audience. Of a memory that is sealed it says only that it is there
--- (`hidden`). `code` stands for the vector (near ones differ in few bits). `terms` has the numbers of the words, each once for the
--- audience and once for the workspace: hashed under a secret of the workspace, because a plan tells how many entries of an index
--- were met, also of rows that a policy hides. `draw` is by chance. Types are PostgreSQL's own: the extension `vector` is needed only
--- for its index, which is made for a workspace that has grown large (see retrieval.sql).
+-- Search rows, by which PostgreSQL searches memories itself. Every current memory with an index entry has one row per
+-- generation. It is written and removed with the index entry, under the lock on the audience.
 --
--- The rows are in `searchable`, the only partition of `worded`. Policies of a table hold for queries that name this very table.
--- PostgreSQL looks a condition up in an index only after the policies held, unless the condition belongs to them or its operator is
--- trusted, which those of arrays are not. So for `worded` it belongs to the policies: it shows the rows with the words that a connection
--- asks for in its settings duramen.words (one of these) and duramen.together (all of these), and nothing without them.
+-- - `hidden`: the memory is sealed, and the row contains nothing to search by.
+-- - `code`: the code of the vector. Similar vectors have codes that differ in few bits.
+-- - `terms`: the numbers of the words, once for the audience and once for the workspace. They are hashed with a secret
+--   of the workspace, because a query plan reveals how many index entries matched, even in rows that a policy hides.
+-- - `draw`: a pseudo-random number, for samples.
+--
+-- All types are built into PostgreSQL. The extension `vector` is only needed for the index over codes, which is created
+-- for large workspaces (see retrieval.sql).
+--
+-- The rows are in `searchable`, the only partition of `worded`. The policies of a table apply to queries that name this
+-- table. PostgreSQL uses an index for a condition only after the policies were checked, unless the condition is part of
+-- a policy or its operator is leakproof. The operators of arrays are not leakproof. So in `worded` the condition is
+-- part of a policy: a query sees only rows with one of the words in the setting duramen.words and all of the words in
+-- duramen.together. Without these settings it sees no rows.
 
 CREATE TABLE duramen.worded (
     workspace text COLLATE "C" NOT NULL,
@@ -294,14 +306,14 @@ CREATE INDEX searchable_talk ON duramen.searchable (workspace, generation, audie
 CREATE INDEX searchable_drawn ON duramen.searchable (workspace, generation, audience, draw) WHERE draw < 128;
 CREATE INDEX searchable_hidden ON duramen.searchable (workspace, generation, audience) WHERE hidden;
 
--- Generations of which every current index entry has its row there.
+-- Generations in which every current index entry has its search row.
 CREATE TABLE duramen.searched (
     workspace text COLLATE "C" NOT NULL,
     generation bigint NOT NULL,
     PRIMARY KEY (workspace, generation)
 );
 
--- Under which the words of a workspace are hashed.
+-- The secrets with which the words of workspaces are hashed.
 CREATE TABLE duramen.secrets (
     workspace text COLLATE "C" NOT NULL,
     words bytea NOT NULL,
@@ -309,13 +321,13 @@ CREATE TABLE duramen.secrets (
     PRIMARY KEY (workspace)
 );
 
--- Tenants: PostgreSQL itself gives a connection the rows of one workspace, the one in its setting duramen.workspace. This
--- binds the owner of the tables, too; superusers and roles with BYPASSRLS see everything. A connection that has never set its
--- workspace is refused, not shown an empty store. With `workspace = ...` in a query, what is compared here is two constants,
--- once for each scan, and indexes are used as before.
+-- Tenants: row level security limits a connection to the workspace in its setting duramen.workspace. This also applies
+-- to the owner of the tables. Superusers and roles with BYPASSRLS see everything. A connection that has not set its
+-- workspace gets an error, not an empty store. Every query contains `workspace = ...`, so the policy compares two
+-- constants once per scan, and indexes are used.
 --
--- A table that is added later needs the same in its own migration, and a migration that changes rows must say NO FORCE ROW
--- LEVEL SECURITY before and FORCE ROW LEVEL SECURITY after.
+-- A table that is added later needs the same policy in its own migration. A migration that changes rows must use NO
+-- FORCE ROW LEVEL SECURITY before the change and FORCE ROW LEVEL SECURITY after it.
 
 DO $$
 DECLARE
@@ -333,8 +345,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Restrictive policies hold in the order of their names, and only the first may use the index: hence that name. The settings
--- are read in a SELECT of their own: once for a query, not once for each row.
+-- PostgreSQL applies restrictive policies in the order of their names, and only the first can use the index, so its
+-- name begins with "!". The settings are read in a subquery, which runs once per query and not once per row.
 ALTER TABLE duramen.worded ENABLE ROW LEVEL SECURITY;
 ALTER TABLE duramen.worded FORCE ROW LEVEL SECURITY;
 CREATE POLICY workspace ON duramen.worded FOR SELECT USING (workspace = current_setting('duramen.workspace'));
@@ -342,6 +354,6 @@ CREATE POLICY "!words" ON duramen.worded AS RESTRICTIVE FOR SELECT USING (
     terms && (SELECT nullif(current_setting('duramen.words', true), '')::integer[])
     AND terms @> (SELECT nullif(current_setting('duramen.together', true), '')::integer[]));
 
--- Everybody reads the version of the schema; only the owner, who migrates, writes it.
+-- Every role may read the schema version. Only the owner, who migrates, may write it.
 ALTER TABLE duramen.meta ENABLE ROW LEVEL SECURITY;
 CREATE POLICY version ON duramen.meta FOR SELECT USING (true);

@@ -1,8 +1,8 @@
--- Format 1: the tables of a duramen store. Rows outside the events carry a checksum; events are covered by the hash chain.
--- `sid` stands for workspace and session, `pid` for workspace and audience.
+-- Schema version 1. The hash chain covers events, the address covers a blob, and all other rows have a checksum.
+-- `sid` is the number of a workspace and session, `pid` the number of a workspace and audience.
 
--- Sessions, events, blobs, subjects. `seq` grows in commit order: it is the cursor of the feed over all sessions.
--- `unsynced` is 1 for an event that was committed without a sync, until a later commit synced it.
+-- Sessions, events, blobs, subjects. `seq` ascends in commit order and is the cursor of the feed.
+-- `unsynced` is 1 for an event that was committed without a sync. A later commit may reset it: see `mark_synced`.
 
 CREATE TABLE duramen_sessions (
     sid INTEGER PRIMARY KEY,
@@ -77,7 +77,7 @@ CREATE TABLE duramen_cursors (
     PRIMARY KEY (workspace, outlet)
 ) STRICT, WITHOUT ROWID;
 
--- Runs: a projection of the run events. `wake` is when an open run may be executed next.
+-- Runs: a projection of the run events. `wake` is the time from which an open run may be executed.
 
 CREATE TABLE duramen_runs (
     workspace TEXT NOT NULL,
@@ -107,7 +107,7 @@ CREATE INDEX duramen_runs_session ON duramen_runs (workspace, session, created);
 CREATE INDEX duramen_runs_queue ON duramen_runs (workspace, queue, queue_key, started) WHERE queue IS NOT NULL;
 CREATE INDEX duramen_runs_parent ON duramen_runs (workspace, parent) WHERE parent IS NOT NULL;
 
--- Bookmarks: named positions in a session (checkpoints, summaries, items). Chunks: the parts that states share.
+-- Bookmarks: named positions in a session (checkpoints, summaries, key-value items). Chunks: parts that states share.
 
 CREATE TABLE duramen_bookmarks (
     sid INTEGER NOT NULL,
@@ -142,8 +142,8 @@ CREATE INDEX duramen_chunks_owner ON duramen_chunks (owner) WHERE owner IS NOT N
 -- The events of a conversation.
 CREATE INDEX duramen_events_talk ON duramen_events (sid, position) WHERE type >= 'talk.' AND type < 'talk/';
 
--- Memories: the catalog, index entries and counts of recalls. The text of a memory is in its event. The number of changes
--- of an audience is the highest `changed` of its memories.
+-- Memories: their rows, index entries and recall counts. The text of a memory is in its event. The change count of an
+-- audience is the highest `changed` of its memories.
 
 CREATE TABLE duramen_audiences (
     pid INTEGER PRIMARY KEY,
@@ -208,7 +208,8 @@ CREATE TABLE duramen_generations (
     PRIMARY KEY (workspace, generation)
 ) STRICT, WITHOUT ROWID;
 
--- Segments: changes of an audience packed together. They are copies, removed together with any memory they may hold.
+-- Segments: many changes of an audience in one body. They are copies. Forgetting a memory removes the segments that may
+-- contain it.
 
 CREATE TABLE duramen_segments (
     generation INTEGER NOT NULL,
