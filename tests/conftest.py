@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("random" if everything else "fixed")
     if everything:
         choose_seed()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; tests interrupt child processes
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

@@ -160,7 +160,7 @@ class KilledRun:
     def audit(self) -> None:
         """Check that intents precede effects, outcomes follow them, and no finished step ran again."""
         entries = self.log_entries()
-        named = self.events()
+        named, rows = self._read_state()
         self._check_order(entries, named)
         new, self.audited_entries = entries[self.audited_entries :], len(entries)
         repeated = {name for _, verb, name in new if verb == "begin"} & self.finished_steps
@@ -170,7 +170,14 @@ class KilledRun:
         self.finished_steps = {name for name, event in named if _is_success(event)}
         progress = [event.data["value"] for _, event in named if event.type == "step.progress"]
         self.reported_page = max(progress, default=0)
-        self._check_memories_and_rows(named)
+        self._check_memories_and_rows(named, rows)
+
+    def _read_state(self) -> tuple[list[tuple[str, duramen.Event]], list[str]]:
+        """Events and rows of the same moment. A server may still commit the last transaction of a killed client."""
+        while True:
+            named, rows = self.events(), self.rows()
+            if self.events() == named:
+                return named, rows
 
     def _check_order(self, entries: list[tuple[int, str, str]], named: list[tuple[str, duramen.Event]]) -> None:
         intents = Counter(name for name, event in named if event.type == "step.started")
@@ -185,7 +192,7 @@ class KilledRun:
                 assert name in ended or event.type == "step.settled", f"{name} is recorded but did not happen"
                 assert event.time >= ended.get(name, 0)
 
-    def _check_memories_and_rows(self, named: list[tuple[str, duramen.Event]]) -> None:
+    def _check_memories_and_rows(self, named: list[tuple[str, duramen.Event]], rows: list[str]) -> None:
         """Check that memories and rows exist if and only if their step is finished."""
         memories = Counter(event.data["content"] for _, event in named if event.type == "memory.added")
         memories_of = {
@@ -200,7 +207,7 @@ class KilledRun:
         expected = [text.format(self.run) for step, texts in memories_of.items() if step in finished for text in texts]
         assert memories == Counter(expected)
         enrolled = {"enrol#1": f"{self.run}/first", "enrol#2": f"{self.run}/second"}
-        assert sorted(self.rows()) == sorted(ref for step, ref in enrolled.items() if step in finished)
+        assert sorted(rows) == sorted(ref for step, ref in enrolled.items() if step in finished)
 
     # -- checks at the end
 

@@ -13,6 +13,7 @@ import pkgutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
@@ -81,6 +82,30 @@ def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+def run_on_terminal(*arguments: object, cwd: Path, stream: str = "stdout", **env: str) -> CommandResult:
+    """Run a command as a separate program to its end. One of its output streams is a terminal."""
+    ours, theirs = os.openpty()
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+    command = [*COMMAND, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=cwd, env=environment(TERM="xterm", **env), **streams) as process:
+        os.close(theirs)
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        shown = b"".join(iter(lambda: _read_terminal(ours), b""))
+        out, err = process.communicate()
+        watchdog.cancel()
+    os.close(ours)
+    outputs = {"stdout": out, "stderr": err, stream: shown}
+    return CommandResult(process.returncode, outputs["stdout"].decode(), outputs["stderr"].decode())
+
+
+def _read_terminal(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""  # the command has ended
 
 
 def call(_: Callable[..., None], *, arguments: list[str], folder: str, environment: dict[str, str], stdin: str) -> None:

@@ -48,7 +48,7 @@ class SessionRecall:
         from ..memory.recollection import recollect
         from .tokens.counters import counter_for
 
-        check_whole("budget", budget, 50)
+        check_whole("budget", budget, 50, 2**31)
         check_whole("recent", recent, 0)
         check_whole("limit", limit, 1)
         if not isinstance(query, str) or not query.strip():

@@ -441,3 +441,11 @@ def test_a_thread_continues_from_the_checkpoint_before_a_damaged_one(
         assert "damaged" in caplog.text
         graph.invoke(user_message("c"), thread_config("t"))
         assert texts(graph.get_state(thread_config("t"))) == [*before, "c", "you said c"]
+
+
+@pytest.mark.parametrize(
+    ("current", "following"),
+    [(None, 1), (1, 2), (41, 42), (f"{9:032}.0.83", f"{10:032}.0.83"), ("7", "8")],
+)
+def test_versions_continue_in_the_form_that_a_thread_has(dm: duramen.Duramen, current: Any, following: Any) -> None:
+    assert DuramenSaver(dm).get_next_version(current, None) == following

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,14 @@ from pathlib import Path, PurePath
 
 import apsw
 import pytest
-from programs.command_line import COMMAND, HOSTILE_TEXT, CommandResult, environment, run, run_each, running
+from programs.command_line import (
+    HOSTILE_TEXT,
+    CommandResult,
+    run,
+    run_each,
+    run_on_terminal,
+    running,
+)
 
 import duramen
 from duramen.testing.clock import FakeClock
@@ -134,18 +140,12 @@ def test_untrusted_data_cannot_control_the_terminal(folder: Path) -> None:
 
 
 def test_colours_are_printed_only_on_terminals(folder: Path) -> None:
-    def on_a_terminal(**env: str) -> bytes:
-        ours, theirs = os.openpty()
-        command = [*COMMAND, "sessions", "-w", "other"]
-        done = subprocess.run(command, stdout=theirs, cwd=folder, env=environment(TERM="xterm", **env), timeout=30)
-        os.close(theirs)
-        seen = os.read(ours, 65536)
-        os.close(ours)
-        assert done.returncode == 0
-        return seen
-
-    assert b"\x1b[36melsewhere" in on_a_terminal()
-    assert b"\x1b[36m" not in on_a_terminal(NO_COLOR="1")
+    coloured = run_on_terminal("sessions", "-w", "other", cwd=folder)
+    plain = run_on_terminal("sessions", "-w", "other", cwd=folder, NO_COLOR="1")
+    assert (coloured.code, plain.code) == (0, 0)
+    assert "\x1b[36melsewhere" in coloured.out
+    assert "elsewhere" in plain.out
+    assert "\x1b[36m" not in plain.out
 
 
 @pytest.mark.promise("G4")

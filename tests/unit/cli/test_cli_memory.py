@@ -143,8 +143,14 @@ def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
 def test_files_of_other_tools_are_imported_and_exported(home: Path) -> None:
     done = run("import", DATA / "claude", "--format", "claude", "--subject", "ines", "--json", cwd=home)
     assert done.code == 0
-    assert done.lines[0]["skipped"] == []
-    assert "0 remembered" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
+    assert (done.lines[0]["skipped"], len(done.lines[0]["proposed"])) == ([], 2)
+    proposed = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home)
+    assert "duramen proposals list" in proposed.err
+    trusted = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", "--trusted", cwd=home).out
+    assert "2 remembered, 0 proposed" in trusted
+    assert (
+        "0 remembered, 0 proposed" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
+    )
     assert run("export", "--format", "claude", "--output", "out", cwd=home).code == 0
     before = {path.name: path.read_bytes() for path in (DATA / "claude").glob("*.md")}
     after = {path.name: path.read_bytes() for path in (home / "out").glob("*.md")}

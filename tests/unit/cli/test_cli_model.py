@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from programs.command_line import COMMAND, CommandResult, environment, run, run_each
+from programs.command_line import CommandResult, run, run_each, run_on_terminal
 
 import duramen
 from duramen.embedders import InstalledModel
@@ -122,17 +120,12 @@ def test_an_unwritable_cache_is_reported(cache: Path) -> None:
 
 
 def test_install_shows_a_progress_bar_on_a_terminal(cache: Path, installed: InstalledModel) -> None:
-    ours, theirs = os.openpty()
-    command = [*COMMAND, "model", "install", "--from", str(installed.folder)]
-    env = environment(TERM="xterm", DURAMEN_CACHE=str(cache))
-    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env=env, cwd=cache.parent, timeout=30)
-    os.close(theirs)
-    seen = os.read(ours, 1 << 20)
-    os.close(ours)
-    assert done.returncode == 0
-    assert b"Unpacking" in seen or b"Building" in seen
-    assert b"MB" in seen
-    assert done.stdout.count(b"\n") == 1
+    install = ["model", "install", "--from", installed.folder]
+    done = run_on_terminal(*install, cwd=cache.parent, stream="stderr", DURAMEN_CACHE=str(cache))
+    assert done.code == 0
+    assert "Unpacking" in done.err or "Building" in done.err
+    assert "MB" in done.err
+    assert done.out.count("\n") == 1
 
 
 def test_a_command_installs_the_model_on_first_use(cache: Path, installed: InstalledModel) -> None:

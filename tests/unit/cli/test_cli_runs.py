@@ -6,7 +6,6 @@ import asyncio
 import getpass
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import IO
 
 import pytest
 from programs.child_processes import until
-from programs.command_line import COMMAND, CommandResult, environment, run, run_each, running
+from programs.command_line import CommandResult, environment, run, run_each, run_on_terminal, running
 
 import duramen
 
@@ -274,16 +273,11 @@ def test_watch_shows_changes_until_interrupted(waiting: Path) -> None:
 
 
 def test_watch_redraws_a_terminal_until_its_timeout(parked: Path) -> None:
-    ours, theirs = os.openpty()
-    command = [*COMMAND, "runs", "--watch", "--timeout", "0.7", "--status", "waiting"]
-    done = subprocess.run(command, stdout=theirs, cwd=parked, env=environment(TERM="xterm"), timeout=30)
-    os.close(theirs)
-    seen = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert done.returncode == 0
-    assert seen.count("an answer to 'Book BA 117?'") >= 2
-    assert "\x1b[1A" in seen  # moves up and overwrites the table
-    assert "2 runs at" in seen
+    done = run_on_terminal("runs", "--watch", "--timeout", "0.7", "--status", "waiting", cwd=parked)
+    assert done.code == 0
+    assert done.out.count("an answer to 'Book BA 117?'") >= 2
+    assert "\x1b[1A" in done.out  # moves up and overwrites the table
+    assert "2 runs at" in done.out
 
 
 def test_show_prints_the_question_input_and_steps_of_a_run(parked: Path) -> None:

@@ -175,7 +175,7 @@ def test_observations_can_be_added_during_a_conversation() -> None:
     [({"cap": 0}, "cap"), ({"cap": True}, "cap"), ({"ttl": -1}, "ttl"), ({"ttl": "a day"}, "ttl")],
 )
 def test_invalid_policies_are_rejected(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(InvalidInput, match=f"cannot be `{name}`"):
+    with pytest.raises(InvalidInput, match=f"`{name}` cannot be"):
         EpisodePolicy(**options)
 
 

@@ -192,7 +192,7 @@ def test_the_async_api_accepts_async_models() -> None:
         ("Hello", {"model": lambda context: None}, "returned no text"),
         ("Hello", {"model": 7}, "is not a model"),
         ("Hello", {"model": "nonsense"}, "is not the name of a model"),
-        ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
+        ("Hello", {"model": lambda context: "x", "id": ""}, "the turn cannot be"),
     ],
 )
 def test_invalid_arguments_of_a_turn_are_rejected(text: Any, options: dict[str, Any], message: str) -> None:

@@ -472,5 +472,5 @@ def test_reserved_session_names_are_refused_as_run_ids(dm: Duramen) -> None:
         return 1
 
     for name in ("state:plan", "schedule:nightly"):
-        with pytest.raises(InvalidInput, match="cannot be the session of a run"):
+        with pytest.raises(InvalidInput, match="the session of a run cannot be"):
             dm.run(job, id=name)

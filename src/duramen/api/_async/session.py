@@ -14,8 +14,8 @@ from ...context.session_recall import SessionRecall
 from ...context.turn import InstructionSource, Responder, TurnCycle, TurnResult
 from ...context.window import conversation
 from ...context.window.fetch import fetch, fetch_tool
-from ...errors import InvalidInput
-from ...journal.events import Draft, Event, SessionStatus, check_types, check_whole
+from ...errors import InvalidInput, shown
+from ...journal.events import Draft, Event, SessionStatus, check_text, check_types, check_whole
 from ...journal.journal import Journal
 from ...journal.verification import Verification
 from ...memory.catalog.memory_event import MemoryDetails
@@ -91,6 +91,9 @@ class AsyncSession:
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Append several events in one transaction, in order, and return them. See `AppendOptions`."""
         check_options("append_all", options, AppendOptions)
+        if isinstance(drafts, (str, bytes)) or not isinstance(drafts, Sequence):
+            hint = "give a list with one duramen.Draft(type, data) per event"
+            raise InvalidInput(f"`drafts` cannot be {shown(drafts)}", hint=hint)
         await self._continuation.begin()
         return await self._journal.append(self.id, drafts, **options)
 
@@ -298,6 +301,7 @@ class AsyncSession:
             await self._continuation.begin()
         else:
             check_whole("at", at, 0)
+        check_text("system", system)
         window = self._services.window.but(dict(changes))
         return await self._services.context_builder.build(self.id, window, at=at, system=system)
 

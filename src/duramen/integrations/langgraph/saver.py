@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ...api._async.duramen import AsyncDuramen
 from ...api._sync.duramen import Duramen
 from ...checkpoints.checkpoints import Checkpoints
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...runtime import drive, drive_iterator
 from .channels import SavedLists
 from .handle import HandleAdapter
@@ -53,7 +53,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     ) -> None:
         super().__init__(serde=strict_serializer(types) if serde is None else serde)
         if on_conflict not in ("refuse", "allow"):
-            raise InvalidInput(f"on_conflict cannot be {on_conflict!r}", hint='use "refuse" or "allow"')
+            raise InvalidInput(f"on_conflict cannot be {shown(on_conflict)}", hint='use "refuse" or "allow"')
         self._handle = HandleAdapter(dm)
         self._checkpoints = Checkpoints(self._handle.journal)
         self._saved_lists = SavedLists()
@@ -74,6 +74,14 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     @property
     def _removal(self) -> ThreadRemoval:
         return ThreadRemoval(self._threads, self._checkpoints, self._saved_lists, self._serializer)
+
+    def get_next_version(self, current: int | str | None, channel: None) -> Any:
+        """The version that follows `current`: a whole number. A thread that was copied from another saver continues
+        with its text versions, because LangGraph compares the versions of a thread with each other."""
+        if isinstance(current, str):
+            number, _, rest = current.partition(".")
+            return f"{int(number) + 1:0{len(number)}}.{rest}" if rest else f"{int(number) + 1:0{len(number)}}"
+        return 1 if current is None else current + 1
 
     # -- writing
 

@@ -13,7 +13,8 @@ from hashlib import scrypt
 from itertools import chain, count
 from typing import Any
 
-from ..events import MAX_NAME
+from ...errors import InvalidInput, shown
+from ..events import MAX_NAME, check_text
 from .assignments import credential_spans, lower_case, stems_in
 from .names import names_a_credential
 from .shapes import REDACTED, redact_shapes
@@ -29,8 +30,12 @@ class Redactor:
     False, text is not searched."""
 
     def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
-        self._extra = frozenset(name.lower() for name in extra)
-        self._keep = frozenset(name.lower() for name in keep)
+        for what, names in (("extra", extra), ("keep", keep)):
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise InvalidInput(f"`{what}` cannot be {shown(names)}", hint="give a list of field names")
+        self._extra = frozenset(check_text("extra", name).lower() for name in extra)
+        self._keep = frozenset(check_text("keep", name).lower() for name in keep)
+        self._stems = tuple(sorted(name for name in self._extra if name))
         self._values = values
         self.known: dict[Any, bool] = {}
         """Names for which `hides` was asked, and its answers."""
@@ -112,7 +117,7 @@ class Redactor:
         if shaped != value:
             value, lowered = shaped, lower_case(shaped)
         telling = False
-        stems = stems_in(value, lowered, self._extra)
+        stems = stems_in(value, lowered, self._stems)
         if stems:
             value, telling = self._without_assigned(value, lowered, stems)
         if value[0] in "{[" and len(value) <= _LONGEST_JSON and (telling or "\\u" in value or "\\/" in value):

@@ -156,12 +156,12 @@ def test_a_repository_is_created_only_on_request(tmp_path: Path) -> None:
 def test_the_error_of_a_failing_hook_is_reported_and_nothing_is_staged(path: Path, repository: Path) -> None:
     hook(repository, "pre-commit", "echo 'lint: line 3 is too long'; exit 1")
     with pytest.raises(DuramenError, match="lint: line 3 is too long") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert path.read_text() == render(STARTED)
     assert git(repository, "status", "--porcelain") == "?? PROGRESS.md", "the index is unchanged"
     hook(repository, "pre-commit", "exit 0")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
 
 
 def test_a_background_process_of_a_hook_does_not_block_the_commit(
@@ -171,7 +171,7 @@ def test_a_background_process_of_a_hook_does_not_block_the_commit(
     hook(repository, "post-commit", f"sleep 60 & echo $! > {process_file}")
     monkeypatch.setattr(git_commands, "TIMEOUT", 20.0)
     try:
-        assert commit(path, "x")
+        assert commit(path, "x", trusted=True)
     finally:
         os.kill(int(process_file.read_text()), 9)
 
@@ -182,7 +182,7 @@ def test_a_hanging_hook_is_killed_after_a_timeout(
     hook(repository, "pre-commit", "sleep 60")
     monkeypatch.setattr(git_commands, "TIMEOUT", 0.3)
     with pytest.raises(DuramenError, match=r"longer than 0\.3 s") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert not (repository / ".git" / "index.lock").exists()
     assert git(repository, "status", "--porcelain") == "?? PROGRESS.md"
@@ -209,10 +209,10 @@ def test_commits_are_signed_if_configured(path: Path, repository: Path) -> None:
     git(repository, "config", "commit.gpgsign", "true")
     git(repository, "config", "gpg.program", str(program))
     with pytest.raises(DuramenError, match="failed to sign") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert "commit.gpgsign" in failure.value.hint
     program.write_text("#!/bin/sh\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho SIGNED\n")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
     assert "SIGNED" in git(repository, "cat-file", "commit", "HEAD")
 
 

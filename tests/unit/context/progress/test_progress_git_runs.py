@@ -109,7 +109,7 @@ def test_credentials_are_neither_in_the_file_nor_in_its_history(open_one: Open, 
 
 
 def test_a_change_is_journaled_even_if_git_rejects_the_commit(open_one: Open, path: Path) -> None:
-    progress = open_one().session("s").progress.keep_in(path, git=True)
+    progress = open_one().session("s").progress.keep_in(path, git="trusted")
     progress.begin("Ship it", next_action="write it")
     hook = path.parent / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")

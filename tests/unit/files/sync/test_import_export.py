@@ -33,11 +33,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", MARKDOWN)
 def test_an_imported_folder_is_exported_unchanged(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
-    done = dm.memory.import_from(DATA / name, name)
+    done = dm.memory.import_from(DATA / name, name, trusted=True)
     assert done.skipped == ()
     assert len(done.added) >= 3
     before = [(one.id, one.times) for one in dm.memory.list(everyone=True)]
-    again = dm.memory.import_from(DATA / name, name)
+    again = dm.memory.import_from(DATA / name, name, trusted=True)
     assert (again.added, again.skipped) == ((), ())
     assert again.known >= len(done.added)
     assert [(one.id, one.times) for one in dm.memory.list(everyone=True)] == before
@@ -59,7 +59,7 @@ def test_an_export_reports_its_progress(dm: duramen.Duramen, tmp_path: Path) -> 
 
 
 def test_imported_json_lines_are_exported_unchanged(dm: duramen.Duramen, tmp_path: Path) -> None:
-    dm.memory.import_from(DATA / "jsonl/memories.jsonl", "jsonl")
+    dm.memory.import_from(DATA / "jsonl/memories.jsonl", "jsonl", trusted=True)
     dm.memory.export_to(tmp_path, "jsonl")
     before = [json.loads(line) for line in (DATA / "jsonl/memories.jsonl").read_text("utf-8").split("\n") if line]
     after = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text("utf-8").split("\n") if line]
@@ -67,7 +67,7 @@ def test_imported_json_lines_are_exported_unchanged(dm: duramen.Duramen, tmp_pat
 
 
 def test_imported_memories_have_a_kind_a_subject_and_an_origin(dm: duramen.Duramen) -> None:
-    dm.memory.import_from(DATA / "claude", "claude", subject="ines", actor="ada")
+    dm.memory.import_from(DATA / "claude", "claude", subject="ines", actor="ada", trusted=True)
     real = next(one for one in dm.memory.list(subject="ines") if one.title == "Real database in tests")
     assert (real.kind, real.subject) == ("preference", "ines")
     assert real.metadata["imported"][0]["origin"] == "feedback_real_database.md"
@@ -80,7 +80,7 @@ def test_imported_memories_have_a_kind_a_subject_and_an_origin(dm: duramen.Duram
 
 
 def test_an_edited_memory_is_exported_to_its_original_file(dm: duramen.Duramen, tmp_path: Path) -> None:
-    dm.memory.import_from(DATA / "claude", "claude")
+    dm.memory.import_from(DATA / "claude", "claude", trusted=True)
     with dm.files(tmp_path / "m") as files:
         files.sync()
         (path,) = [one for one in (tmp_path / "m").rglob("*.md") if "it takes two seconds" in one.read_text()]
@@ -104,7 +104,7 @@ def test_exported_memories_can_be_imported(dm: duramen.Duramen, name: str, tmp_p
     done = dm.memory.export_to(tmp_path / "out", name, everyone=True)
     assert done.memories == 4
     with duramen.open("memory:", embedder="none") as other:
-        assert other.memory.import_from(tmp_path / "out", name).skipped == ()
+        assert other.memory.import_from(tmp_path / "out", name, trusted=True).skipped == ()
         assert {one.content for one in other.memory.list(everyone=True)} >= texts | {"Ada prefers tea"}
         if name == "jsonl":
             assert [one.content for one in other.memory.list(subject="ada", kinds="preference")] == ["Ada prefers tea"]

@@ -451,7 +451,15 @@ def test_a_killed_sync_causes_no_conflict(dm: duramen.Duramen, files: Files, tmp
 
 
 POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
-POINTS += ["files.read_in", "files.temp_written", "files.published", "files.written", "files.uncommitted"]
+POINTS += [
+    "files.read_in",
+    "files.intended",
+    "files.temp_written",
+    "files.published",
+    "files.written",
+    "files.uncommitted",
+    "files.saved",
+]
 
 
 @pytest.mark.promise("F5", "F8")
@@ -496,7 +504,7 @@ def git(files: Files, *command: str) -> str:
 
 @pytest.mark.promise("F8")
 def test_a_commit_that_a_hook_rejected_is_made_later(dm: duramen.Duramen, tmp_path: Path) -> None:
-    with dm.files(tmp_path / "m", git=True) as files:
+    with dm.files(tmp_path / "m", git="trusted") as files:
         subprocess.run(["git", "init", "-q", files.root], check=True)
         (tmp_path / "m/README.md").write_text("a file of the user\n")
         hook = tmp_path / "m/.git/hooks/pre-commit"
