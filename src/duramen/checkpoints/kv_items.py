@@ -60,6 +60,7 @@ class KvItems:
             raise InvalidInput(
                 f"a time to live cannot be {shown(ttl_us)} microseconds", hint="give more than 0, at most 100 years"
             )
+        namespace, key = self._stored(namespace, key)
         while True:
             head = await self._journal.reader.head(_session(namespace))
             old = await self._current_or_none(namespace, key)
@@ -84,6 +85,7 @@ class KvItems:
 
     async def get(self, namespace: Namespace, key: str, *, touch: bool = False) -> KvItem | None:
         """An item; None if there is none or it has expired. With `touch`, its time to live starts again."""
+        namespace, key = self._stored(namespace, key)
         found = await self._current(namespace, key)
         if found is None:
             return None
@@ -100,6 +102,7 @@ class KvItems:
 
     async def remove(self, namespace: Namespace, key: str) -> bool:
         """Remove an item. Returns False if there was none."""
+        namespace, key = self._stored(namespace, key)
         while True:
             head = await self._journal.reader.head(_session(namespace))
             bookmark = await self._bookmark(namespace, key)
@@ -111,6 +114,7 @@ class KvItems:
     async def find(self, prefix: Namespace) -> list[KvItem]:
         """All items under a namespace and the namespaces below it that have not expired, by namespace and key."""
         found: list[KvItem] = []
+        prefix = self._stored_namespace(prefix)
         async for session, name in self._names(prefix):
             found += await self._items(session, await self._all(session, name))
         return sorted(found, key=lambda item: (item.namespace, item.key))
@@ -137,6 +141,16 @@ class KvItems:
             if not any(bookmark.intact for _, bookmark in due):
                 break  # damaged items stay, because their expiry is unknown
         return removed
+
+    # -- names
+
+    def _stored(self, namespace: Namespace, key: str) -> tuple[Namespace, str]:
+        """A namespace and a key as they are stored: without credentials."""
+        return self._stored_namespace(namespace), self._journal.stored_name(check_name("key", key))
+
+    def _stored_namespace(self, namespace: Namespace) -> Namespace:
+        labels = [check_name("label of a namespace", label) for label in namespace]
+        return tuple(map(self._journal.stored_name, labels))
 
     # -- bookmarks
 

@@ -148,7 +148,8 @@ class TurnCycle:
         """The model's reply, if this turn was interrupted after the reply was journaled."""
         if key is None:
             return None
-        position = await self._journal.store.find(self._journal.workspace, self._session, f"{key}:assistant")
+        stored = self._journal.stored_name(f"{key}:assistant")
+        position = await self._journal.store.find(self._journal.workspace, self._session, stored)
         if position is None:
             return None
         (event,) = await self._journal.bookmarks.events(self._session, [position])

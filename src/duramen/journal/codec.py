@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ..errors import InvalidInput, UnknownType, shown
-from .redaction import Redactor
+from .redaction import REDACTED, Redactor
 from .registry import DEFAULT, Registry
 
 _pack = msgspec.msgpack.encode
@@ -89,21 +89,21 @@ class Codec:
         keep_unknown: bool = False,
     ) -> None:
         self._registry = registry
-        self._redactor = redactor
+        self.redactor = redactor
         self._keep_unknown = keep_unknown
         self.blob_above = blob_above
         self.decode_whole = self.reader(_no_blob)
 
     def whole(self) -> Codec:
         """The same codec, but without blobs: payloads contain all of their data."""
-        twin = Codec(registry=self._registry, redactor=self._redactor, keep_unknown=self._keep_unknown)
+        twin = Codec(registry=self._registry, redactor=self.redactor, keep_unknown=self._keep_unknown)
         twin.blob_above = 2**62
         return twin
 
     def encode(self, value: Any, reference: Reference) -> Encoded:
         """Encode a value. `reference` returns the address of a large part. Raises `UnknownType` for a type that is not
         registered, and `InvalidInput` for data that is nested too deeply or contains itself."""
-        return _Encoding(self._registry, self._redactor, self.blob_above, reference).run(value)
+        return _Encoding(self._registry, self.redactor, self.blob_above, reference).run(value)
 
     def decode(self, payload: bytes | memoryview, load: Callable[[BlobRef], Any]) -> Any:
         """Decode a payload. `load` returns the content of a blob. Raises `UnknownType` for a type that is not
@@ -200,7 +200,7 @@ class _Encoding:
         return _Ext(Tag.BLOB, _pack(BlobRef(address, len(body), text)))
 
     def _mapping(self, value: Mapping[Any, Any]) -> Any:
-        plain = {}
+        plain: dict[Any, Any] = {}
         redactor = self._redactor
         known = redactor.known if redactor is not None else {}
         named = redactor is not None and redactor.names_a_value(value)
@@ -210,6 +210,8 @@ class _Encoding:
                 # A name that is known to be harmless needs no check, unless its item is a list or tuple.
                 if redactor is not None and (named or type(item) in _SEQUENCES or known.get(key) is not False):
                     item = redactor.member(key, item, named)
+                if redactor is not None and key not in redactor.clean:
+                    key = redactor.key(key, plain, value)
                 odd = self._surrogates and not _is_unicode(key)
             else:
                 odd = kind not in _PLAIN_KEYS or (kind is int and not -(2**63) <= key < 2**64)
@@ -223,15 +225,18 @@ class _Encoding:
 
     def _pairs(self, value: Mapping[Any, Any]) -> Any:
         """A mapping with keys that msgpack cannot represent, as a list of pairs."""
-        pairs = []
+        pairs: dict[bytes, tuple[Any, Any]] = {}
         for key, item in value.items():
             if self._redactor is not None:
                 item = self._redactor.member(key, item, False)
             try:
-                pairs.append((self._walk(key), self._walk(item)))
+                walked = self._walk(key)
+                if (packed := _pack(walked)) in pairs:  # two keys that became equal by redaction
+                    walked = f"{REDACTED} {len(pairs) + 1}"
+                pairs[packed if packed not in pairs else _pack(walked)] = (walked, self._walk(item))
             except UnknownType as error:
                 raise _deeper(error, f"[{shown(key)}]") from None
-        return _Ext(Tag.MAPPING, _pack(pairs))
+        return _Ext(Tag.MAPPING, _pack(list(pairs.values())))
 
     def _items(self, value: Any) -> list[Any]:
         walk, redactor = self._walk, self._redactor
@@ -248,7 +253,7 @@ class _Encoding:
 
     def _special(self, value: Any, kind: type) -> Any:
         if kind is bytes or kind is bytearray:
-            body = bytes(value)
+            body = bytes(value) if self._redactor is None else self._redactor.body(bytes(value))
             return self._apart(body, text=False) if len(body) > self._blob_above else body
         if kind is tuple:
             return _Ext(Tag.TUPLE, _pack(self._items(value)))
@@ -260,6 +265,8 @@ class _Encoding:
         if entry is not None:
             fields = self._walk(entry.fields(value))
             return _Ext(Tag.REGISTERED, _pack([entry.name, entry.version, fields]))
+        if self._redactor is not None and isinstance(value, pathlib.PurePath):
+            value = kind(self._redactor.text(str(value)))
         return _scalar(value, kind)
 
 

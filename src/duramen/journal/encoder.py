@@ -54,7 +54,7 @@ class Encoder(NamedTuple):
             )
         if type(draft.type) is not str or draft.type not in _good_types:
             draft = replace(draft, type=_note_good(check_name("event type", draft.type)))
-        if draft.actor is not None and (actor := check_name("actor", draft.actor)) is not draft.actor:
+        if draft.actor is not None and (actor := self._actor(draft.actor)) is not draft.actor:
             draft = replace(draft, actor=actor)
         if draft.cause is not None and (cause := check_cause(draft.cause)) is not draft.cause:
             draft = replace(draft, cause=cause)
@@ -69,6 +69,11 @@ class Encoder(NamedTuple):
         reference = owner.address(body)
         whole = msgspec.msgpack.encode([reference, len(body)])
         return Prepared(draft, whole, EnvelopeFlags.APART, {**parts, reference: body}, data)
+
+    def _actor(self, actor: object) -> str:
+        """The actor without credentials."""
+        checked = check_name("actor", actor)
+        return checked if self.codec.redactor is None else self.codec.redactor.text(checked)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
         """The large parts as blobs, sorted by address, so that all writers lock them in the same order."""

@@ -147,7 +147,7 @@ class Journal:
         append had another number of events. See `Store.append` for the errors of `expected` and `fence`.
         """
         if key is not None:
-            key = check_name("idempotency key", key)
+            key = self.stored_name(check_name("idempotency key", key))
             repeated = await self._inherited(session, key, len(drafts))
             if repeated is not None:
                 return await self._stored(session, repeated, len(drafts))
@@ -195,6 +195,11 @@ class Journal:
         reach("append.encoded")
         every = (*projected, *blobs)
         return Batch(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, every, synced)
+
+    def stored_name(self, name: str) -> str:
+        """The name under which something is stored: a credential in it is replaced, and different names stay
+        different."""
+        return name if self.codec.redactor is None else self.codec.redactor.name(name)
 
     async def owner(self, subject: str | None) -> Owner:
         """The owner of data about a subject, for `prepare`. None stands for the workspace."""

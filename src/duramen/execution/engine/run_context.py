@@ -125,7 +125,7 @@ class RunContext:
                 hint="call steps from the task's own thread; in an async task, use asyncio.gather",
             )
         if key is not None:
-            return f"{name}:{key}"
+            return self.journal.stored_name(f"{name}:{key}")
         return f"{name}#{self.branch.number(name)}"
 
     @property

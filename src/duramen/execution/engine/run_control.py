@@ -33,6 +33,7 @@ class RunControl:
     ) -> None:
         """Append an event to the run's session and make the run due, in one transaction."""
         journal = self._journal
+        key = None if key is None else journal.stored_name(key)
         owner = await journal.owner((await self._engine.opening(row)).subject)
         prepared = journal.prepare(Draft(kind, data, actor), owner)
         changes = [nudged(row.run, self._engine.now())]

@@ -60,6 +60,10 @@ class RunJournal:
         """Make every later write of this execution raise `error`. The first call wins."""
         self.broken = self.broken or error
 
+    def stored_name(self, name: str) -> str:
+        """The name under which something is stored: as `Journal.stored_name`."""
+        return self._journal.stored_name(name)
+
     def encode(self, kind: str, data: dict[str, Any], cause: int | None = None) -> Prepared:
         """Encode an event of this run. Its `data` is what a later read returns."""
         return self._journal.prepare(Draft(kind, data, cause=cause), self.owner)

@@ -94,6 +94,7 @@ class FieldEncoder:
     """
 
     def __init__(self, serializer: ValueSerializer, before: Lists | None = None, *, untouched: bool = False) -> None:
+        self._serializer = serializer
         self._dump = serializer.dump
         self._before = before or {}
         self._untouched = untouched
@@ -104,6 +105,7 @@ class FieldEncoder:
         return {name: self._form(value, (*path, name)) for name, value in values.items()}
 
     def _form(self, value: Any, path: Path) -> BytesField | ListField | Fields:
+        value = self._serializer.named(path[-1], value)
         kind = type(value)
         if kind is list and _holds_objects(value):
             return self._items(value, path)

@@ -20,7 +20,8 @@ def pack_writes(
     data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
     if path:
         data["path"] = path
-    fields = FieldEncoder(serializer).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    named = {str(number): serializer.named(channel, value) for number, (channel, value) in enumerate(writes)}
+    fields = FieldEncoder(serializer).fields(named)
     return data, serialize_short_lists(fields)
 
 

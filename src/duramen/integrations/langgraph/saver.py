@@ -58,12 +58,15 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         self._checkpoints = Checkpoints(self._handle.journal)
         self._saved_lists = SavedLists()
         self._refuse = on_conflict == "refuse"
-        self._serializer = ValueSerializer(self.serde)
+        self._serializer = self._new_serializer()
+
+    def _new_serializer(self) -> ValueSerializer:
+        return ValueSerializer(self.serde, self._handle.journal.codec.redactor)
 
     @property
     def _threads(self) -> Threads:
         if self._serializer.serde is not self.serde:  # LangGraph copies a saver and replaces the serializer of the copy
-            self._serializer = ValueSerializer(self.serde)
+            self._serializer = self._new_serializer()
         return Threads(
             self._handle.journal, self._checkpoints, self._saved_lists, self._serializer, refuse=self._refuse
         )

@@ -16,6 +16,8 @@ from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_ev
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from ...errors import InvalidInput, UnknownType
+from ...journal.redaction import Redactor
+from .value_redaction import ValueRedactor
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -29,14 +31,21 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class ValueSerializer:
-    """Converts values to bytes and back with a LangGraph serializer."""
+    """Converts values to bytes and back with a LangGraph serializer. Credentials in the values are replaced."""
 
-    def __init__(self, serde: SerializerProtocol) -> None:
+    def __init__(self, serde: SerializerProtocol, redactor: Redactor | None = None) -> None:
         self.serde = serde
+        self._redactor = None if redactor is None else ValueRedactor(redactor)
+
+    def named(self, name: str, value: Any) -> Any:
+        """A value under a name: hidden if the name is that of a credential."""
+        return value if self._redactor is None else self._redactor.member(name, value)
 
     def dump(self, value: Any) -> bytes:
         """The bytes of a value. The serializer's type name comes first, as a number if it is a known one."""
         kind, body = self.serde.dumps_typed(value)
+        if self._redactor is not None:
+            body = self._redactor.packed(kind, body)
         number = _KINDS.get(kind)
         if number is not None:
             return bytes([number]) + body

@@ -351,6 +351,7 @@ class Procedures:
         self, draft: Draft, owner: Owner, expected: int, key: str | None, changes: Sequence[BatchChange]
     ) -> None:
         prepared = self._journal.prepare(draft, owner, whole=True)
+        key = None if key is None else self._journal.stored_name(key)
         await self._journal.append_prepared(SESSION, [prepared], owner, key=key, expected=expected, changes=changes)
 
 
