@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ class Words:
 
 def texts_of(context: Context) -> list[str]:
     """Every text that a model would read of a context; pictures are not text."""
-    found = [context.system, context.memory]
+    found = [context.system, context.memory, context.recalled]
     for said in context.messages:
         if said.call is not None:
             found += [said.call["id"], said.call["tool"], _compact(said.call["arguments"])]
@@ -87,8 +88,9 @@ class Recorder:
         self.systems.append(system)
         if self._file is not None:
             self._write(hashlib.sha256(prompt.encode()).hexdigest())
-        record = prompt.partition("<record>\n")[2].partition("\n</record>")[0]
-        return "\n".join(line[:60] for line in record.splitlines()[:6])
+        record = re.search(r"<record-(\w+)>\n(.*)\n</record-\1>", prompt, re.DOTALL)
+        assert record is not None
+        return "\n".join(line[:60] for line in record[2].splitlines()[:6])
 
     def _write(self, line: str) -> None:
         assert self._file is not None

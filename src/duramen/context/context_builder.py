@@ -18,6 +18,8 @@ from ..crash_points import reach
 from ..errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ..journal.events import Draft, Event
 from ..journal.journal import Journal
+from ..memory.delimiters import marked
+from ..memory.injection import labelled_suspicions
 from ..models import load_model
 from ..ports import TALK, Bookmark, BookmarkChanges, BookmarkQuery, TokenCounter
 from ..runtime import Lock, run_blocking
@@ -41,7 +43,7 @@ from .window.context import Context, ContextTrace, Shown
 from .window.conversation import ConversationEntry, Priority, conversation_entries
 from .window.conversation_reader import ConversationReader
 from .window.entries import EntryRenderer
-from .window.fit import EARLIER, CachedCounter, Section, WindowFitter
+from .window.fit import RECALLED, SUMMARY, CachedCounter, Section, WindowFitter, suspicion_of
 from .window.settings import Window
 
 COMPACTED = "context"
@@ -89,8 +91,9 @@ class Conversation:
 class ContextBuilder:
     """Builds contexts for all sessions of a handle. The sessions share its caches."""
 
-    def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs) -> None:
+    def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs, suspicious: str = "flag") -> None:
         self._journal = journal
+        self._suspicious = suspicious
         self._progress = progress
         self._handoffs = handoffs
         self._reader = ConversationReader(journal)
@@ -103,8 +106,8 @@ class ContextBuilder:
         """Drop cached texts from memory, after an erasure."""
         self._renderers.clear()
 
-    async def build(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
-        """Return the context at the end of the session, or at position `at`.
+    async def build(self, session: str, window: Window, *, at: int | None, system: str, recalled: str = "") -> Context:
+        """Return the context at the end of the session, or at position `at`. `recalled` is the text of a recollection.
 
         At the end, it compacts first if compaction is due. A read-only handle does not compact; what does not fit is
         left out. Raises `JournalDamaged` if the newest compaction cannot be read.
@@ -127,10 +130,13 @@ class ContextBuilder:
                 compactions = 0
         added = await self._session_sections(session, position, window, counting)
         fitter = WindowFitter(session, window, renderer, counting)
-        fitted = fitter.fit(system, [*added, *_summary_sections(conversation)], conversation.entries)
-        trace = (*_other_traces(conversation), *fitted.trace)
+        summaries, kept_out = _summary_sections(conversation, self._suspicious)
+        sections = [*added, *summaries, *([Section(RECALLED, "", recalled)] if recalled else [])]
+        fitted = fitter.fit(system, sections, conversation.entries)
+        trace = (*_other_traces(conversation), *kept_out, *fitted.trace)
         counted = (fitted.tokens, window.budget, counting.counter.name)
-        return Context(session, position, fitted.system, fitted.memory, fitted.messages, *counted, trace)
+        parts = (fitted.system, fitted.state, fitted.summaries, fitted.recalled, fitted.messages)
+        return Context(session, position, *parts, *counted, trace)
 
     async def _session_sections(
         self, session: str, position: int, window: Window, counting: CachedCounter
@@ -140,11 +146,11 @@ class ContextBuilder:
         begun = await self._handoffs.begun(session, upto=position)
         if begun is not None:
             text = begun.text(counting.counter, int(window.budget * _HANDOFF_SHARE))
-            found.append(Section("handoff", "## Hand-off", text, 0, 0))
+            found.append(_marked_section("handoff", "## Hand-off", text, self._suspicious))
         lines = progress_lines(await self._progress.read(session, at=position))
         if lines:
             text = fit_lines(lines, counting.counter, int(window.budget * _PROGRESS_SHARE))
-            found.append(Section("progress", "## Progress", text, 0, 0))
+            found.append(_marked_section("progress", "## Progress", text, self._suspicious))
         return [section for section in found if section.text]
 
     def _renderer_for(self, window: Window) -> tuple[EntryRenderer, CachedCounter]:
@@ -323,8 +329,34 @@ def _summary(event: Event) -> Summary:
     return Summary(event.position, data["first"], data["last"], data["level"], data["text"], event.subject)
 
 
-def _summary_sections(conversation: Conversation) -> list[Section]:
-    return [Section("summary", EARLIER, one.text, one.first, one.last) for one in conversation.summaries if one.text]
+def _marked_section(kind: str, heading: str, text: str, policy: str, first: int = 0, last: int = 0) -> Section:
+    """A section whose lines are escaped. Lines that look like instructions to the model are marked."""
+    lines = text.splitlines()
+    why = [() if policy == "keep" else labelled_suspicions(line) for line in lines]
+    reasons = {reason: None for found in why for reason in found}
+    if policy != "keep" and lines and not reasons:
+        reasons = dict.fromkeys(labelled_suspicions(text))  # it may take several lines to see it
+        why[0] = tuple(reasons)
+    shown = "\n".join(map(marked, lines, why))
+    return Section(kind, heading, shown, first, last, tuple(reasons))
+
+
+def _summary_sections(conversation: Conversation, policy: str) -> tuple[list[Section], list[ContextTrace]]:
+    """The summaries as sections. With the policy "quarantine", lines that look like instructions to the model are left
+    out, and so is a summary that looks like instructions as a whole. The traces report both."""
+    sections, traces = [], []
+    for one in conversation.summaries:
+        text = one.text
+        if policy == "quarantine":
+            safe = "\n".join(line for line in text.splitlines() if not labelled_suspicions(line))
+            safe = "" if labelled_suspicions(safe) else safe
+            if safe != text:
+                reason = f"quarantined{suspicion_of(labelled_suspicions(text))}"
+                traces.append(ContextTrace(one.first, one.last, SUMMARY, Shown.LEFT_OUT, reason, 0))
+            text = safe
+        if text:
+            sections.append(_marked_section(SUMMARY, "", text, policy, one.first, one.last))
+    return sections, traces
 
 
 def _other_traces(conversation: Conversation) -> list[ContextTrace]:

@@ -96,7 +96,7 @@ def test_what_may_have_happened_is_said_first(open_one: Open, effects: SideEffec
     assert dm.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
     dm.session("new", continues="doubtful").say("user", "go on")
     lines = memory(open_one()).splitlines()
-    assert lines[1:3] == [
+    assert lines[2:4] == [
         "This session continues 'doubtful'.",
         "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
@@ -282,7 +282,7 @@ def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, effect
             session.decide(f"chosen in {number}", reason="why not")
     context = open_one().session("s4").context()
     lines = context.memory.splitlines()
-    assert lines[1] == "This session continues 's3'."
+    assert lines[2] == "This session continues 's3'."
     assert "Open question: shop (asking) waits for an answer to 'May I buy the expensive one?'" in lines
     assert [line for line in lines if line.startswith("Decided")][:3] == [
         "Decided: chosen in 3 (because why not)",

@@ -18,7 +18,8 @@ import duramen
 from duramen.context.tokens.counters import counter_for
 from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.records import Hit, Memory, Recalled
-from duramen.memory.injection import attribute, enclosed, suspicions
+from duramen.memory.delimiters import attribute, enclosed
+from duramen.memory.injection import suspicions
 from duramen.memory.knowledge.policies import Policies
 from duramen.memory.recollection import LEFT_OUT, NOTHING, recollect
 from duramen.testing.clock import FakeClock, FakeIds
@@ -159,7 +160,7 @@ WORDS = st.text(st.sampled_from("ab \n<>&\"'界😀"), min_size=1, max_size=300)
     st.lists(WORDS, max_size=4),
     st.lists(WORDS, max_size=4),
     st.lists(WORDS, max_size=1),
-    st.integers(50, 400),
+    st.integers(100, 400),
 )
 def test_no_budget_is_exceeded(
     said: list[tuple[str, str]], working: list[str], recent: list[str], missing: list[str], budget: int
@@ -186,7 +187,7 @@ def test_a_text_too_large_for_the_budget_keeps_out_nobody_else(dm: duramen.Duram
 
 
 def test_work_that_does_not_fit_is_not_said_to_be_none() -> None:
-    found = recollected([hit_of("x")], ["word " * 200], [], budget=100)
+    found = recollected([hit_of("x")], ["word " * 200], [], budget=150)
     assert LEFT_OUT in found.text
     assert NOTHING not in found.text
     assert found.left_out == 1
@@ -203,7 +204,7 @@ def test_what_recall_had_to_do_without_is_said_in_a_line() -> None:
         dm.memory.remember("alpha")
         for budget, said in (
             (2000, "(Searched without meaning: cannot use "),
-            (120, "(Searched without meaning)"),
+            (170, "(Searched without meaning)"),
         ):
             found = dm.session("s").recall("alpha", budget=budget)
             assert found.tokens <= budget
@@ -234,10 +235,11 @@ def test_no_memory_ends_its_element_or_begins_another(dm: duramen.Duramen, text:
     assert Elements(found.text).sound
     assert len(Elements(found.text).memories) == 2
     lines = found.text.splitlines()
-    assert (lines[0], lines[-1]) == ("<recalled>", "</recalled>")
+    nonce = lines[0].removeprefix("<recalled-").removesuffix(">")
+    assert (lines[0], lines[-1]) == (f"<recalled-{nonce}>", f"</recalled-{nonce}>")
     for line in lines:
-        if line.startswith("<memory "):
-            assert re.fullmatch(r'<memory(?: \w+="[^"<>]*")+>', line)
+        if line.startswith("<memory"):
+            assert re.fullmatch(rf'<memory-{nonce[:4]}(?: \w+="[^"<>]*")+>', line)
 
 
 @pytest.mark.promise("G8")

@@ -60,7 +60,8 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
         assert known(dm, subject="ada", kinds="preference") == [], "nobody has accepted it yet"
         accepted = dm.memory.proposals.accept(proposal.id, actor="ada")
         second = dm.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
-        assert "prefers aisle seats" in seen[1].system
+        assert "prefers aisle seats" in seen[1].recalled
+        assert "prefers aisle seats" not in seen[1].system
         assert second.recalled.knowledge[0].memory.id == accepted.memory
         assert (
             "prefers aisle seats" not in dm.session("other").turn("Which seat do I want?", model=answer).recalled.text
@@ -172,8 +173,12 @@ def test_models_are_given_the_form_that_they_want() -> None:
         assert [one["role"] for one in anthropic.given["messages"]] == ["user"]
         assert anthropic.given["max_tokens"] == 7
         dm.session("o").turn("Hello", model=openai, system="Be kind.")
-        assert [one["role"] for one in openai.given["messages"]] == ["system", "user"]
-        assert dm.session("p").turn("Hello", model=Plain(), system="Be kind.").reply == "Be |user: Hello"
+        assert [one["role"] for one in openai.given["messages"]] == ["system", "user", "user"]
+        assert (
+            dm.session("p")
+            .turn("Hello", model=Plain(), system="Be kind.")
+            .reply.startswith("Be |user: Hello\n\nuser: <recalled-")
+        )
 
 
 def test_the_async_face_takes_async_models() -> None:
