@@ -89,8 +89,7 @@ class Recorder:
         if self._file is not None:
             self._write(hashlib.sha256(prompt.encode()).hexdigest())
         record = re.search(r"<record-(\w+)>\n(.*)\n</record-\1>", prompt, re.DOTALL)
-        assert record is not None
-        return "\n".join(line[:60] for line in record[2].splitlines()[:6])
+        return "\n".join(line[:60] for line in (record[2] if record else "").splitlines()[:6])
 
     def _write(self, line: str) -> None:
         assert self._file is not None

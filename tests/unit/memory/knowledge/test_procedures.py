@@ -176,7 +176,7 @@ class TestProcedures:
         await procedures.save("letters", ["sign with the full name"], standing=True, subject="ada")
         session = handle.session("talk")
         for query in ("How is the weather?", "money", "xyzzy"):
-            for budget in (150, 400, 4000):
+            for budget in (200, 400, 4000):
                 found = await session.recall(query, budget=budget)
                 assert "never move money" in found.text
                 assert "full name" not in found.text, "that is somebody else's"
