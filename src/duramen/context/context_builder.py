@@ -18,8 +18,6 @@ from ..crash_points import reach
 from ..errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ..journal.events import Draft, Event
 from ..journal.journal import Journal
-from ..memory.delimiters import marked
-from ..memory.injection import labelled_suspicions
 from ..models import load_model
 from ..ports import TALK, Bookmark, BookmarkChanges, BookmarkQuery, TokenCounter
 from ..runtime import Lock, run_blocking
@@ -38,12 +36,13 @@ from .compaction.compaction import (
 from .compaction.trim import fit_lines
 from .handoff import Handoffs, progress_lines
 from .progress.progress_log import ProgressLog
+from .section_marker import SectionMarker
 from .tokens.counters import counter_for
 from .window.context import Context, ContextTrace, Shown
 from .window.conversation import ConversationEntry, Priority, conversation_entries
 from .window.conversation_reader import ConversationReader
 from .window.entries import EntryRenderer
-from .window.fit import RECALLED, SUMMARY, CachedCounter, Section, WindowFitter, suspicion_of
+from .window.fit import RECALLED, CachedCounter, Section, WindowFitter
 from .window.settings import Window
 
 COMPACTED = "context"
@@ -93,7 +92,7 @@ class ContextBuilder:
 
     def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs, suspicious: str = "flag") -> None:
         self._journal = journal
-        self._suspicious = suspicious
+        self._marker = SectionMarker(suspicious)
         self._progress = progress
         self._handoffs = handoffs
         self._reader = ConversationReader(journal)
@@ -105,6 +104,7 @@ class ContextBuilder:
     def forget(self) -> None:
         """Drop cached texts from memory, after an erasure."""
         self._renderers.clear()
+        self._marker.forget()
 
     async def build(self, session: str, window: Window, *, at: int | None, system: str, recalled: str = "") -> Context:
         """Return the context at the end of the session, or at position `at`. `recalled` is the text of a recollection.
@@ -130,7 +130,7 @@ class ContextBuilder:
                 compactions = 0
         added = await self._session_sections(session, position, window, counting)
         fitter = WindowFitter(session, window, renderer, counting)
-        summaries, kept_out = _summary_sections(conversation, self._suspicious)
+        summaries, kept_out = self._marker.summaries(conversation.summaries)
         sections = [*added, *summaries, *([Section(RECALLED, "", recalled)] if recalled else [])]
         fitted = fitter.fit(system, sections, conversation.entries)
         trace = (*_other_traces(conversation), *kept_out, *fitted.trace)
@@ -146,11 +146,11 @@ class ContextBuilder:
         begun = await self._handoffs.begun(session, upto=position)
         if begun is not None:
             text = begun.text(counting.counter, int(window.budget * _HANDOFF_SHARE))
-            found.append(_marked_section("handoff", "## Hand-off", text, self._suspicious))
+            found.append(self._marker.section("handoff", "## Hand-off", text))
         lines = progress_lines(await self._progress.read(session, at=position))
         if lines:
             text = fit_lines(lines, counting.counter, int(window.budget * _PROGRESS_SHARE))
-            found.append(_marked_section("progress", "## Progress", text, self._suspicious))
+            found.append(self._marker.section("progress", "## Progress", text))
         return [section for section in found if section.text]
 
     def _renderer_for(self, window: Window) -> tuple[EntryRenderer, CachedCounter]:
@@ -327,36 +327,6 @@ def _summary(event: Event) -> Summary:
         return Summary(event.position, event.position, event.position, 0, "", event.subject)
     data = event.data
     return Summary(event.position, data["first"], data["last"], data["level"], data["text"], event.subject)
-
-
-def _marked_section(kind: str, heading: str, text: str, policy: str, first: int = 0, last: int = 0) -> Section:
-    """A section whose lines are escaped. Lines that look like instructions to the model are marked."""
-    lines = text.splitlines()
-    why = [() if policy == "keep" else labelled_suspicions(line) for line in lines]
-    reasons = {reason: None for found in why for reason in found}
-    if policy != "keep" and lines and not reasons:
-        reasons = dict.fromkeys(labelled_suspicions(text))  # it may take several lines to see it
-        why[0] = tuple(reasons)
-    shown = "\n".join(map(marked, lines, why))
-    return Section(kind, heading, shown, first, last, tuple(reasons))
-
-
-def _summary_sections(conversation: Conversation, policy: str) -> tuple[list[Section], list[ContextTrace]]:
-    """The summaries as sections. With the policy "quarantine", lines that look like instructions to the model are left
-    out, and so is a summary that looks like instructions as a whole. The traces report both."""
-    sections, traces = [], []
-    for one in conversation.summaries:
-        text = one.text
-        if policy == "quarantine":
-            safe = "\n".join(line for line in text.splitlines() if not labelled_suspicions(line))
-            safe = "" if labelled_suspicions(safe) else safe
-            if safe != text:
-                reason = f"quarantined{suspicion_of(labelled_suspicions(text))}"
-                traces.append(ContextTrace(one.first, one.last, SUMMARY, Shown.LEFT_OUT, reason, 0))
-            text = safe
-        if text:
-            sections.append(_marked_section(SUMMARY, "", text, policy, one.first, one.last))
-    return sections, traces
 
 
 def _other_traces(conversation: Conversation) -> list[ContextTrace]:

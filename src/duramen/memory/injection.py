@@ -15,11 +15,10 @@ from html import unescape
 from urllib.parse import unquote
 
 from .folding import folded, has_hidden, hidden_text
-from .injection_patterns import compiled
+from .injection_patterns import RULES, CompiledRules
 
 HIDES_TEXT = "hides text in invisible characters"
-_RULES = compiled()
-_ASCII_RULES = tuple(rule for rule in _RULES if any(stem.isascii() for stem in rule.stems))
+_RULES = CompiledRules(RULES)
 _LEET = str.maketrans("0134578@$!|", "oieastbasil")
 _DIGIT_IN_WORD = re.compile(r"[a-z][013457@$!|]+[a-z]|\b[013457@$!|]+[a-z]{2}")
 _SPACED = re.compile(r"(?<!\w)(?:\w[ .\-_*]){3,}\w(?!\w)")
@@ -38,9 +37,7 @@ def suspicions(text: str) -> tuple[str, ...]:
     """The reasons why a text looks like instructions to a model; empty if it does not."""
     found: dict[str, None] = {}
     for form in _forms(text):
-        for reason, stems, pattern in _ASCII_RULES if form.isascii() else _RULES:
-            if any(map(form.__contains__, stems)) and pattern.search(form):
-                found[reason] = None
+        found |= _RULES.reasons(form)
     if has_hidden(text):
         found[HIDES_TEXT] = None
     return tuple(found)

@@ -4,7 +4,7 @@ Patterns are compared with folded text (see `folding.py`), which is in lower cas
 the same way when the patterns are compiled, so write them as people do. A pattern needs two or three parts close to
 each other, such as a verb, "previous" and "instructions". One word alone rarely matches.
 
-A rule is tried only if the text contains one of its stems. This keeps the check fast for ordinary text.
+A rule is tried only if a word of the text begins with one of its stems. This keeps the check fast for ordinary text.
 """
 
 # ruff: noqa: RUF001 - letters that look alike are what this file is about
@@ -18,7 +18,7 @@ from .folding import folded
 
 
 class Rule(NamedTuple):
-    """Patterns that give one reason. One of the `stems` must be in the text; in a stem, "_" is a blank."""
+    """Patterns that give one reason. One of the `stems` must begin a word of the text; in a stem, "_" is a blank."""
 
     reason: str
     stems: str
@@ -476,7 +476,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         _SECRECY,
-        "nutzer anwender kund",
+        "nutzer benutzer anwender kund",
         (
             _close(
                 r"\b(?:sag|erzähl|verrat|informier|erwähn)\w*",
@@ -579,7 +579,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         _EXFILTRATION,
-        "http www. @ hook this_",
+        "http www. @ hook webhook this_",
         (
             _close(_SEND, _SECRETS, _AWAY, gap=60),
             _close(r"\b(?:collect|gather|read|find|extract|summari[sz]e|take)\b", _SECRETS, _SEND, _AWAY, gap=50),
@@ -742,17 +742,42 @@ class CompiledRule(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def compiled() -> tuple[CompiledRule, ...]:
-    """The rules, with one expression each. Only letters outside ASCII are folded: `\\W` must keep its case."""
+class CompiledRules:
+    """All rules, with an index: the beginnings of the words in a text lead to the rules that may match."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self._rules = tuple(map(_compiled, rules))
+        self._always: set[int] = set()
+        self._by_beginning: dict[str, set[int]] = {}
+        for number, rule in enumerate(self._rules):
+            for stem in rule.stems:
+                if _WORD.match(stem):
+                    self._by_beginning.setdefault(_beginnings(stem)[0], set()).add(number)
+                else:
+                    self._always.add(number)
+
+    def reasons(self, text: str) -> dict[str, None]:
+        """The reasons of the rules that match a folded text, in the order of the rules."""
+        found: dict[str, None] = {}
+        numbers = self._always.union(*(self._by_beginning.get(one, ()) for one in set(_beginnings(text))))
+        for reason, stems, pattern in (self._rules[number] for number in sorted(numbers)):
+            if reason not in found and any(map(text.__contains__, stems)) and pattern.search(text):
+                found[reason] = None
+        return found
+
+
+_WORD = re.compile(r"[a-z]+")
+
+
+def _beginnings(text: str) -> list[str]:
+    return [word[:3] for word in _WORD.findall(text)]
+
+
+def _compiled(rule: Rule) -> CompiledRule:
+    """Compile a rule. Only letters outside ASCII are folded, because `\\W` must keep its case."""
 
     def fold(text: str) -> str:
         return re.sub(r"[^\x00-\x7f]+", lambda found: folded(found[0]), text)
 
-    return tuple(
-        CompiledRule(
-            rule.reason,
-            tuple(fold(stem.replace("_", " ") if len(stem) > 1 else stem) for stem in rule.stems.split()),
-            re.compile("|".join(map(fold, rule.patterns)), re.MULTILINE | re.DOTALL),
-        )
-        for rule in RULES
-    )
+    stems = tuple(fold(stem if stem == "_" else stem.replace("_", " ")) for stem in rule.stems.split())
+    return CompiledRule(rule.reason, stems, re.compile("|".join(map(fold, rule.patterns)), re.MULTILINE | re.DOTALL))
