@@ -43,7 +43,7 @@ def _any(*words: str) -> str:
 
 def _close(*parts: str, gap: int = 30) -> str:
     """The parts in this order, with a few words between them."""
-    return f".{{0,{gap}}}?".join(parts)
+    return f".{{0,{gap}}}?".join(f"(?:{part})" for part in parts)
 
 
 def _words(text: str) -> str:
@@ -59,7 +59,8 @@ _AI = (
 _TOLD = (
     r"(?:instruction\w*|prompts?\b|rules?\b|guidelines?\b|directions?\b|directives?\b|polic(?:y|ies)\b|constraints?\b"
 )
-_TOLD += r"|restrictions?\b|orders\b|commands\b|guardrails?\b|programming\b|system message|safety (?:checks?|filters?))"
+_TOLD += r"|restrictions?\b|orders\b|commands\b|guardrails?\b|programming\b|system message|safety (?:checks?|filters?)"
+_TOLD += r"|(?<!out of )context\b|guidance\b|limitations?\b|configuration\b)"
 _WHICH = (
     r"\b(?:previous|prior|preceding|earlier|above|former|foregoing|original|initial|existing|all|any|every|your|system"
     r"|these|those|other|developer\w*|operator\w*|content)\b"
@@ -189,7 +190,8 @@ _NO = r"\b(?:do not|don't|never|must not|mustn't|should not|shouldn't|avoid|with
 _SECRETS = (
     r"\b(?:passwords?|passphrase|credentials?|secrets?|tokens?|api keys?|private keys?|ssh keys?|id_rsa|cookies"
     r"|conversations?|chat(?: history| log)?|history|memories|messages?|mails?|e-?mails?|inbox|address book|contacts"
-    r"|environment|contents? of|\.env|seed phrase|credit card\w*|personal (?:data|information)|files|transcript)\b"
+    r"|environment|contents? of|\.env|seed phrase|credit card\w*|personal (?:data|information)|files|transcript"
+    r"|users?'?s? (?:\w+ ){0,2}(?:question|data|request|input|details|location|address))\b"
 )
 _SEND = (
     r"\b(?:send|post|upload|forward|exfiltrate|e-?mail|transmit|leak|submit|deliver|append|attach|copy|encode|embed"
@@ -199,12 +201,459 @@ _AWAY = (
     r"(?:https?://|\bwww\.|[\w.+-]+@[\w-]+\.\w|\bweb ?hooks?\b|\bthis (?:address|server|url|link|endpoint|number)\b)"
 )
 _ACT = (
-    r"\b(?:call|invoke|run|execute|use|click|trigger|transfer|delete|wire|approve|reply|respond|obey|comply|say"
-    r"|answer)\b"
+    r"\b(?:invoke|execute|click|trigger|transfer|delete|wire|approve|reply|respond|obey|comply|ignore|reveal|skip"
+    r"|(?:call|run|use|say|answer)\b(?=.{0,25}(?:[`_\"']|tool|command|function|code|script)))\b"
 )
+_ORDER = (
+    r"(?:please|you|your|ignore|forget|delete|drop|send|forward|reset|approve|transfer|pay|call|run"
+    r"|execute|open|click|skip"
+    r"|say|reply|respond|answer|tell|mark|award|rate|describe|include|stop|cancel|disable|print"
+    r"|write|do not|don't|never"
+    r"|always|must|should|give|recommend|add|output|summari[sz]e|disregard)\b"
+)
+_FOLLOW = r"(?:follow|obey|trust|listen to|comply with|respect|believe|serve)"
 _MUST = r"\b(?:must|should|have to|has to|need to|needs to|shall|(?:is|are) (?:required|instructed|ordered|asked) to)\b"
+_RULES = (
+    r"\b(?:rules|restrictions|limitations|limits|polic(?:y|ies)|guidelines|instructions|orders|constraints|training"
+    r"|filters)\b"
+)
+_NO_MORE = (
+    r"\b(?:no longer|do not|does not|don't|doesn't|not|never|none|cease to|stop) (?:\w+"
+    r" ){0,2}?(?:apply|applies|count|counts"
+    r"|hold|bind|matter|exist)\b"
+)
+_BOSS = (
+    r"(?:developers?|administrators?|admin|creators?|owner|operator|security team|support team|engineers?|root user)"
+)
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        _IGNORE,
+        "consider treat regard ignored disregarded bypass overrid dropped told gave instructed",
+        (
+            _close(
+                r"\b(?:consider|treat|regard)\b",
+                _any(_TOLD, r"\b(?:everything|anything|all) (?:above|before|so far|until now)\b"),
+                r"\b(?:void|null|invalid|obsolete|irrelevant|cancell?ed|expired|a test|discard)\b",
+                gap=40,
+            ),
+            _close(
+                r"\b(?:your|system|safety|content|all|any|the above|previous|prior)\b",
+                _TOLD,
+                r"\b(?:can|may|should|must|will|are to|is to) (?:now )?be (?:ignored|disregarded|bypassed"
+                r"|overridden|dropped|forgotten)\b",
+                gap=20,
+            ),
+            r"\b(?:operator|developer|system|admin\w*|creator|company)s? (?:told|gave|asked|instructed|ordered) you\b",
+            r"\bbypass (?:all |any |every |the |your )+(?:usual |normal |safety |security |content"
+            r" )*(?:checks?|filters?|restrictions?"
+            r"|rules|polic\w+|limits|guard\w+)\b",
+        ),
+    ),
+    Rule(
+        _ROLE,
+        "you_are act_ behave",
+        (
+            _close(
+                r"\byou are now\b",
+                _any(_LAWLESS, r"\broot access\b|\badmin access\b|\bthe (?:user|system|developer)\b"),
+                gap=40,
+            ),
+            _close(
+                r"\b(?:act|behave) as\b",
+                r"\bwith (?:root|admin\w*|full|unrestricted) (?:access|rights|privileges)\b",
+                gap=40,
+            ),
+        ),
+    ),
+    Rule(
+        _NEW,
+        "hidden secret embedded regardless reply respond answer output",
+        (
+            r"\b(?:hidden|secret|embedded) instructions? (?:is|are|for|to|says?|here)\b",
+            _close(
+                r"\b(?:answer|respond|repl|compl|score|award|rate|approve)\w*\b",
+                r"\bregardless of (?:\w+ )?(?:polic\w+|rules|guidelines|criteria|instructions|restrictions)\b",
+                gap=40,
+            ),
+            r"\b(?:reply|respond|answer|output) (?:only|just|exclusively) with (?:the (?:word|string|text"
+            r"|phrase)|[\"'])",
+            r"\b(?:output|say|print|write) (?:only )?the (?:word|string|phrase) .{1,30} and nothing else\b",
+        ),
+    ),
+    Rule(
+        _PROMPT,
+        "instructions prompt message preamble",
+        (
+            r"\bwhat (?:is|are|was|were) your (?:system )?(?:instructions|prompt)\b(?! (?:for|on|about|regarding))",
+            r"\b(?:translate|repeat|encode|include|print|output|show|recite|reveal|revealing|quote"
+            r"|convert)\w* (?:me )?(?:the|your)"
+            r" (?:full |entire |exact )?(?:previous|above|prior|system|initial|hidden|original)"
+            r" (?:instructions|prompt|preamble)\b",
+            r"\brevealing your (?:\w+ )?(?:instructions|prompt)\b",
+            _close(
+                r"\b(?:output|print|repeat|show|write|copy)\b",
+                r"\b(?:text|words|message|content|everything)\b",
+                r"\b(?:before|above|precedes|preceding) (?:my|this|the) (?:first )?(?:message|line|sentence"
+                r"|prompt|question)\b",
+                gap=25,
+            ),
+        ),
+    ),
+    Rule(
+        _SYSTEM,
+        "[admin [developer [root [override </ <",
+        (
+            r"\[(?:admin|administrator|developer|root|override)\]",
+            r"</\s*[\w-]*(?:untrusted|context|data|document|tool|user|page|content|result|message"
+            r"|input)[\w-]*\s*>.{0,80}?"
+            r"\b(?:instructions?|follow|comply|ignore|rules|you must|you are|obey)\b",
+        ),
+    ),
+    Rule(
+        _MODE,
+        "unrestricted uncensored unfiltered jailbreak jailbroken",
+        (
+            r"\b(?:unrestricted|uncensored|unfiltered) (?:\w+ )?(?:ai|assistant|model|mode|context|bot|agent"
+            r"|answers?|access)\b",
+            r"\b(?:you are|you're|be|become|a) jailbroken\b|\bjailbreak (?:yourself|the (?:ai|model|assistant))\b",
+        ),
+    ),
+    Rule(
+        _IGNORE,
+        "ignor disregard forget overrid overrule bypass discard neglect dismiss drop abandon",
+        (
+            _close(
+                _DROP,
+                r"\b(?:the|your|this|that|any)? ?user(?:'?s)?\b",
+                r"\b(?:request|question|asked|wants?|said|says|message|input|instructions?|wishes)\b",
+                gap=10,
+            ),
+            _close(
+                _DROP,
+                r"\b(?:what(?:ever)?|everything|anything|all)\b",
+                r"\b(?:came before|comes before|before this|above|previously|so far|preced\w+|up to now|until now)\b",
+                gap=15,
+            ),
+            _close(r"\bdrop (?:the|your) (?:current|present|original) (?:task|goal|job)\b", r"\band\b", gap=5),
+        ),
+    ),
+    Rule(
+        _IGNORE,
+        "apply applies count counts hold bind matter exist changed updated replaced overrid supersed take_precedence"
+        " takes_precedence against",
+        (
+            _close(r"\byou(?:r|rs|rself)?\b", _RULES, _NO_MORE, gap=30),
+            _close(
+                _RULES, _NO_MORE, r"\b(?:you|this (?:document|page|session|chat|conversation|text|message))\b", gap=10
+            ),
+            _close(r"\b(?:none|not one|no part) of (?:the|your)\b", _RULES, r"\byou\b", gap=20),
+            r"\byour (?:instructions|rules|orders|task|guidelines|goal|objective)s? (?:has|have) (?:been "
+            r"|now )?(?:changed|updated"
+            r"|replaced)\b",
+            r"\b(?:the following|what follows|this (?:message|text|document|page|note)) (?:\w+ )?(?:overrid"
+            r"|supersed|replac|tak)\w+"
+            r" (?:precedence over )?(?:any|all|your|every) (?:prior|previous|earlier|other|existing|system)?",
+            r"\bagainst your (?:rules|guidelines|polic\w+|instructions|training|programming)\b",
+        ),
+    ),
+    Rule(
+        _NEW,
+        "do_ don't only_ comply obey override",
+        (
+            _close(
+                r"\bdo (?:whatever|exactly (?:what|as)|only (?:what|as)|precisely what)\b",
+                r"\b(?:i|this|the (?:next|following|page|text|message|document|mail)|it)\b",
+                r"\b(?:says?|tells?|asks?|instructs?|contains?)\b",
+                gap=15,
+            ),
+            _close(
+                r"\b(?:do not|don't|never|no longer|stop)\b",
+                _FOLLOW + r"(?:ing)?\b",
+                r"\b(?:the|your) (?:user|operator|owner)\b",
+                gap=8,
+            ),
+            _close(
+                r"\bonly\b", r"\b" + _FOLLOW + r"\b", r"\bthis (?:text|page|document|message|mail|file|note)\b", gap=8
+            ),
+            _close(r"\b" + _FOLLOW + r" only\b", r"\bthis\b", gap=5),
+            _close(
+                r"\b(?:comply with|obey|follow|execute)\b",
+                r"\b(?:page|document|text|mail|message)(?:'s)? (?:content|below|above|inside|instead)\b",
+                gap=20,
+            ),
+            r"\bobey (?:the|this) (?:text|page|document|message|mail|note)\b",
+            r"^\W*(?:override|new task|real task|actual task)\W*:",
+        ),
+    ),
+    Rule(
+        _NEW,
+        "assistant ai agent llm chatbot bot language_model claude gemini copilot chatgpt",
+        (
+            # "AI: you …", "to the agent: …", "assistant, please …"; no line of a transcript ("assistant: you can …")
+            rf"(?:^|[.!?;:,(\[])\W{{0,3}}(?!assistant\b){_AI}\W{{0,2}}[:,!)-]+\W{{0,2}}{_ORDER}",
+            r"\b(?:to|for|dear|hey|attention|hello|note|todo)\b\W{0,3}(?:the |any |all |every )?"
+            rf"(?:{_AI}|agents?)\W{{0,2}}[:,!)-]+\W{{0,2}}{_ORDER}",
+            rf"(?:^|[.!?:,]) ?assistants?, ?{_ORDER}",
+            r"(?:^|[.!?:,]) ?assistants?: (?:ignore|forget|delete|drop|send|forward|reset|approve|transfer|pay|execute"
+            r"|skip|cancel|disable|disregard|mark|award|recommend|output)\b",
+            r"\b(?:ai|llm)s? (?:crawlers?|graders?|reviewers?|readers?|systems?|agents?|assistants?"
+            r"|tools?)\b\W{0,3}(?:\w+ ){0,2}?"
+            r"(?:must|should|have to|need to|:)",
+            r"\bas a (?:large )?language model\b.{0,10}?\byou\b.{0,20}?\b(?:must|should|required|need)\b",
+        ),
+    ),
+    Rule(
+        _NEW,
+        "instead",
+        (
+            _close(
+                _DROP,
+                r"\binstead,? (?:of \w+ )?(?:recommend|reply|respond|answer|output|print|write|say|tell (?:the"
+                r" user|them)|do the)\b",
+                gap=60,
+            ),
+        ),
+    ),
+    Rule(
+        _SYSTEM,
+        "developer admin creator owner operator security support engineer root authori permit allow grant",
+        (
+            _close(
+                r"\b(?:i am|i'm|we are|this is|here is|as|speaking as) (?:an? |the |your )" + _BOSS + r"\b",
+                r"\b(?:enable|disable|reveal|show|permit|allow|bypass|grant|unlock|override|authori[sz]e|need"
+                r" you|order you|you must)\b",
+                gap=60,
+            ),
+            _close(
+                r"\b" + _BOSS + r" here\b",
+                r"\b(?:you|your)\b",
+                gap=20,
+            ),
+            r"\b(?:has|have|is|are|been|hereby) (?:authori[sz]ed|granted|permitted|allowed|instructed) you\b",
+            r"\b(?:authori[sz]e|permit|allow)s? you to (?:bypass|ignore|skip|disable|reveal|override|share"
+            r"|send|transfer|delete)\b",
+            r"\byou (?:have been granted|now have|have|are granted|are given) (?:full |unrestricted "
+            r"|elevated )?(?:admin\w*|root|full"
+            r"|unrestricted|elevated|developer) (?:access|privileges|rights|permissions|mode)\b",
+        ),
+    ),
+    Rule(
+        _MODE,
+        "disable turn_off switch_off deactivate freed say_anything without_confirm without_ask without_approv",
+        (
+            r"\b(?:disable|turn off|switch off|deactivate|lift|remove) (?:all )?(?:of )?your (?:\w+"
+            r" )?(?:filters?|safety|guard\w*"
+            r"|restrictions|checks|protections|limits|limitations|polic\w+)\b",
+            r"\bfreed from (?:its|your|all|any|the) (?:\w+ )?(?:polic\w+|rules|restrictions|limits"
+            r"|limitations|guidelines|filters)\b",
+            r"\b(?:will|can|must|may) (?:say|do|answer) anything\b",
+            r"\bproceed without (?:\w+ )?(?:confirmation|asking|approval|permission)\b",
+        ),
+    ),
+    Rule(
+        _ROLE,
+        "persona role identity character you_are",
+        (
+            r"\b(?:switch|change|drop|replace) (?:to )?your (?:persona|role|identity|character)\b",
+            r"\byou are [\w-]{2,20}, (?:an? |the )(?:\w+ ){0,2}?(?:model|ai|assistant|bot|chatbot|agent)"
+            r" (?:that|who|which|with"
+            r"|without|has)\b",
+        ),
+    ),
+    Rule(
+        _PROMPT,
+        "prompt instructions message words memory secrets credentials env",
+        (
+            _close(
+                r"\b(?:summari[sz]e|describe|list|post|echo|append|return|share|send|write down|paraphrase|spell"
+                r" out|tell)\b",
+                r"\b(?:your|the) (?:own |full |entire |whole |exact |initial |original )*(?:system prompt|hidden prompt"
+                r"|system message|initial prompt)\b",
+                gap=25,
+            ),
+            _close(
+                r"\b(?:exact|original|first|very) (?:words|text|wording|message|sentences?)\b",
+                r"\b(?:your|the) (?:developers?|operators?|creators?|system)\b",
+                r"\b(?:gave|told|sent|wrote|prompt|message|given)\b",
+                gap=25,
+            ),
+            r"\b(?:contents? of|dump|print|output|reveal|all of) your (?:memory|memories|context"
+            r"|configuration|context window)\b",
+            _close(
+                r"\b(?:reply|respond|answer|show|print|list|output|reveal)\b",
+                r"\b(?:all )?stored (?:secrets|credentials|passwords|keys|tokens)\b",
+                gap=15,
+            ),
+        ),
+    ),
+    Rule(
+        _TOOL,
+        "~/ /etc .ssh .env .aws id_rsa mcp.json credential",
+        (
+            _close(
+                r"\b(?:read|open|cat|load|get)\b",
+                r"(?:~/|/etc/|\.ssh|\.aws|\.env\b|id_rsa|mcp\.json|credentials file)",
+                r"\b(?:pass|send|include|put|add|append|return|post|upload)\b",
+                gap=60,
+            ),
+        ),
+    ),
+    Rule(
+        _TOOL,
+        "tool function",
+        (
+            _close(
+                r"\b(?:call|invoke|use|run) the (?:tool|function)\b",
+                r"\b\w+_\w+\b",
+                r"(?:\w=|\buser'?s? (?:data|password|secrets?|address|history|messages?))",
+                gap=25,
+            ),
+        ),
+    ),
+    Rule(
+        _LATER,
+        "answer reply replies response respond claim say memory remember permanently",
+        (
+            r"\b(?:every|each|all|any) (?:of your )?(?:answers?|repl(?:y|ies)|responses?) (?:must|should|has"
+            r" to|have to|needs? to) (?:end"
+            r"|start|begin|include|contain|mention|recommend)\b",
+            _close(
+                r"\bwhen(?:ever)? (?:you are |you're |you get |somebody |anyone |users? )?ask(?:ed|s)? (?:about|for)\b",
+                r"\b(?:always |only )?(?:respond|reply|answer|say|claim) (?:that|with|only)\b",
+                gap=60,
+            ),
+            _close(
+                r"\b(?:update|edit|overwrite|change|save (?:this |it )?(?:in)?to|add (?:this )?to) your"
+                r" (?:long-term )?memory\b",
+                r"\b(?:approved?|automatically|recommend|trust|only|send|forward|payments?|never)\b",
+                gap=80,
+            ),
+            _close(
+                r"\bremember (?:this )?(?:permanently|forever)\b",
+                r"\b(?:approve|automatically|recommend|trust|send|forward|pay|never mention|always)\w*\b",
+                gap=90,
+            ),
+            _close(r"\bnever mention any other\b", r"\w+", gap=2),
+        ),
+    ),
+    Rule(
+        _SYSTEM,
+        "[system] ```system",
+        (r"\[system\]|```system\b",),
+    ),
+    # Addressed to a model, in other languages.
+    Rule(
+        _NEW,
+        "hinweis nachricht achtung anweisung",
+        (
+            r"\b(?:hinweis|nachricht|achtung|anweisung)\b.{0,12}?\b(?:ki|ki-\w+|sprachmodelle?|chatbots?"
+            r"|assistent\w*)\W{0,2}[:,!]",
+        ),
+    ),
+    Rule(
+        _NEW,
+        "note message attention remarque nota mensaje atencion atencao aviso messaggio attenzione",
+        (
+            r"\b(?:note|message|attention|remarque|nota|mensaje|atencion|atencao|aviso|messaggio|attenzione)\b.{0,20}?"
+            r"\b(?:ia|modele de langage|modelo de lenguaje|modelo de linguagem|modello linguistico|asistente"
+            r"|assistente)"
+            r"(?: de ia| virtual| ia)?\W{0,2}[:,!]",
+        ),
+    ),
+    Rule(_NEW, "ии ai", (r"(?:вниманию?|сообщение|инструкция).{0,12}?(?:ии|нейросет|языков)\w*\W{0,2}[:,!]",)),
+    Rule(
+        _NEW, "ai 人工智能 助手", (r"(?:致|提示|注意|请|請).{0,6}(?:ai|人工智能|语言模型|大模型)(?:助手|模型)?[::,,]",)
+    ),
+    # No longer to follow rules or the user, in other languages.
+    Rule(
+        _IGNORE,
+        "halte folge befolge gehorche vergiss",
+        (
+            _close(
+                r"\b(?:halte dich|folge|befolge|gehorche)\b",
+                r"\bnicht\b",
+                r"\b(?:vorgaben|regeln|anweisungen|nutzer|benutzer|richtlinien)\b",
+                gap=30,
+            ),
+            _close(
+                r"\b(?:halte dich|folge|befolge|gehorche)\b",
+                r"\b(?:vorgaben|regeln|anweisungen|nutzer|benutzer|richtlinien)\b",
+                r"\bnicht\b",
+                gap=30,
+            ),
+            _close(r"\bvergiss alles\b", r"\b(?:gesagt|vorher|zuvor|bisher|davor)\b"),
+        ),
+    ),
+    Rule(
+        _IGNORE,
+        "suivre suis suivez respecter respecte obeir obeis obeissez",
+        (
+            _close(
+                r"\bne\b",
+                r"\bplus\b",
+                r"\b(?:suivre|respecter|obeir)\b|\b(?:suis|suivez|respecte[zr]?|obeis\w*)\b",
+                r"\b(?:consignes?|regles?|instructions?|utilisateur)\b",
+                gap=20,
+            ),
+        ),
+    ),
+    Rule(
+        _IGNORE,
+        "obedezcas sigas hagas obedeca siga respeite respetes rispettare seguire obbedire rispetta",
+        (
+            _close(
+                r"\b(?:no|nao|non)\b",
+                r"\b(?:obedezcas|sigas|hagas caso|respetes|obedeca|siga|respeite|rispettare|seguire|obbedire"
+                r"|rispetta)\b",
+                r"\b(?:usuari\w*|utilizador|utente|reglas|regras|regole|instruccion\w*|instruc\w*|istruzion\w*)\b",
+                gap=20,
+            ),
+        ),
+    ),
+    Rule(
+        _IGNORE,
+        "obowiązują przestrzegaj",
+        (_close(r"\bnie\b", r"\b(?:obowiązują cię|przestrzegaj)\b", r"\b(?:zasad\w*|reguł\w*|polece\w*)\b", gap=15),),
+    ),
+    Rule(
+        _IGNORE,
+        "не игнорир забудь проигнорир",
+        (
+            _close(
+                r"\bне (?:выполняй|следуй|слушай|соблюдай|подчиняй)\w*",
+                r"(?:указани|пользовател|инструкц|правил)\w*",
+                gap=15,
+            ),
+            _close(
+                r"(?:игнорируй|забудь|проигнорируй)\w*", r"\bвсе\b", r"(?:сказан|раньше|ранее|до этого|выше)\w*", gap=20
+            ),
+        ),
+    ),
+    Rule(_IGNORE, "uyma", (_close(r"\b(?:kural|talimat|yönerge)\w*", r"\buyma\b", gap=10),)),
+    Rule(_IGNORE, "لا", (_close(r"لا (?:تتبع|تلتزم|تطع)", r"(?:القواعد|التعليمات|المستخدم|الاوامر)", gap=12),)),
+    Rule(
+        _IGNORE,
+        "不要听 不要聽 别听 执行",
+        (
+            r"(?:不要|别|別)(?:听|聽|服从)(?:从)?(?:用户|使用者)",
+            _close("按照(?:这个|此|本|以下)", "(?:网页|页面|文本|内容|指令).{0,4}(?:执行|操作|行事)", gap=6),
+        ),
+    ),
+    Rule(_ROLE, "제한", (_close("제한(?:이|도)? ?없는", "(?:ai|인공지능|어시스턴트|모델|챗봇)", gap=6),)),
+    Rule(_SECRECY, "erwähne", (r"\berwähne (?:diese|die|den|das|dies)\w* ?(?:\w+ )?nicht\b",)),
+    Rule(
+        _SECRECY,
+        "avise avises avisar aviser avvisare",
+        (
+            _close(
+                r"\b(?:no|não|non|ne)\b",
+                r"\bav(?:v)?is(?:e|es|ar|er|are|ez)\b",
+                r"\b(?:usuari|utilizador|utent|utilisat)\w*",
+                gap=15,
+            ),
+        ),
+    ),
     Rule(
         _IGNORE,
         "ignor disregard forget overrid overrule bypass circumvent discard neglect dismiss disobey"
@@ -457,7 +906,11 @@ RULES: tuple[Rule, ...] = (
         _SECRECY,
         "user human operator owner customer client",
         (
-            _close(_NO, r"\b(?:tell|inform|mention|reveal|show|alert|notify|disclose|let|warn)(?:ing)?\b", _USER)
+            _close(
+                _NO,
+                r"\b(?:tell|inform|mention|reveal|show|alert|notify|disclose|let|warn|report|admit)(?:ing)?\b",
+                _USER,
+            )
             + r"(?! (?:id|ids|names?|group|guide|manual|interface|agent|table|a stack|their)\b)",
             _close(_NO, r"\b(?:ask|wait for|seek|request|require)(?:ing)?\b", _USER, gap=10),
             _close(r"\b(?:keep|hide|conceal)\b", r"\b(?:secret|hidden|from)\b", _USER, gap=20),

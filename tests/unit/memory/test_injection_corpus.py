@@ -1,7 +1,8 @@
 """Text that looks like instructions to a model: a corpus written for this project, with a part held out.
 
-The patterns were written with `*_dev.jsonl`. Do not change a pattern because of a line in `*_held.jsonl`: move the line
-to the other file first, and write a new one.
+Patterns may be written with `*_dev.jsonl`. Do not change a pattern because of a line in `*_held.jsonl`: move the line
+to the other file first, and write a new one. Both parts have the same authors, so attacks in another style are found
+less often than those of the held-out part.
 """
 
 # ruff: noqa: RUF001 - the attacks are letters that look alike
