@@ -561,7 +561,7 @@ RULES: tuple[Rule, ...] = (
             r"(?: de ia| virtual| ia)?\W{0,2}[:,!]",
         ),
     ),
-    Rule(_NEW, "ии ai", (r"(?:вниманию?|сообщение|инструкция).{0,12}?(?:ии|нейросет|языков)\w*\W{0,2}[:,!]",)),
+    Rule(_NEW, "ии", (r"(?:вниманию?|сообщение|инструкция).{0,12}?(?:ии|нейросет|языков)\w*\W{0,2}[:,!]",)),
     Rule(
         _NEW, "ai 人工智能 助手", (r"(?:致|提示|注意|请|請).{0,6}(?:ai|人工智能|语言模型|大模型)(?:助手|模型)?[::,,]",)
     ),
@@ -1187,23 +1187,18 @@ RULES: tuple[Rule, ...] = (
 """The rules. A text is suspicious for each reason of which one pattern matches."""
 
 
-class CompiledRule(NamedTuple):
-    """A rule that can be compared with folded text."""
-
-    reason: str
-    stems: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
 class CompiledRules:
-    """All rules, with an index: the beginnings of the words in a text lead to the rules that may match."""
+    """All rules, with an index: the beginnings of the words in a text lead to the rules that may match. A rule is
+    compiled when it is first tried."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
-        self._rules = tuple(map(_compiled, rules))
+        self._rules = rules
+        self._stems = [_stems_of(rule) for rule in rules]
+        self._patterns: dict[int, re.Pattern[str]] = {}
         self._always: set[int] = set()
         self._by_beginning: dict[str, set[int]] = {}
-        for number, rule in enumerate(self._rules):
-            for stem in rule.stems:
+        for number, stems in enumerate(self._stems):
+            for stem in stems:
                 if _WORD.match(stem):
                     self._by_beginning.setdefault(_beginnings(stem)[0], set()).add(number)
                 else:
@@ -1213,10 +1208,18 @@ class CompiledRules:
         """The reasons of the rules that match a folded text, in the order of the rules."""
         found: dict[str, None] = {}
         numbers = self._always.union(*(self._by_beginning.get(one, ()) for one in set(_beginnings(text))))
-        for reason, stems, pattern in (self._rules[number] for number in sorted(numbers)):
-            if reason not in found and any(map(text.__contains__, stems)) and pattern.search(text):
-                found[reason] = None
+        for number in sorted(numbers):
+            reason = self._rules[number].reason
+            if reason not in found and any(map(text.__contains__, self._stems[number])):
+                pattern = self._patterns.get(number) or self._compiled(number)
+                if pattern.search(text):
+                    found[reason] = None
         return found
+
+    def _compiled(self, number: int) -> re.Pattern[str]:
+        source = "|".join(map(_folded_pattern, self._rules[number].patterns))
+        pattern = self._patterns[number] = re.compile(source, re.MULTILINE | re.DOTALL)
+        return pattern
 
 
 _WORD = re.compile(r"[a-z]+")
@@ -1226,11 +1229,10 @@ def _beginnings(text: str) -> list[str]:
     return [word[:3] for word in _WORD.findall(text)]
 
 
-def _compiled(rule: Rule) -> CompiledRule:
-    """Compile a rule. Only letters outside ASCII are folded, because `\\W` must keep its case."""
+def _stems_of(rule: Rule) -> tuple[str, ...]:
+    return tuple(_folded_pattern(stem if stem == "_" else stem.replace("_", " ")) for stem in rule.stems.split())
 
-    def fold(text: str) -> str:
-        return re.sub(r"[^\x00-\x7f]+", lambda found: folded(found[0]), text)
 
-    stems = tuple(fold(stem if stem == "_" else stem.replace("_", " ")) for stem in rule.stems.split())
-    return CompiledRule(rule.reason, stems, re.compile("|".join(map(fold, rule.patterns)), re.MULTILINE | re.DOTALL))
+def _folded_pattern(text: str) -> str:
+    """Only letters outside ASCII are folded, because `\\W` must keep its case."""
+    return re.sub(r"[^\x00-\x7f]+", lambda found: folded(found[0]), text)
