@@ -1,20 +1,21 @@
 """Fixtures: stores, one PostgreSQL per worker with a new database for each test, and child processes.
 
-`make test` uses fixed seeds, runs logic above the store port on SQLite, and repeats less. With `--everything` (`make test-all`)
-seeds are random, every test runs on every store, and crash and soak tests go on for long.
+`make test` uses fixed seeds, runs logic above the store port on SQLite, and repeats less. With `--everything`
+(`make test-all`) seeds are random, every test runs on every store, and crash and soak tests run much longer.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Before NumPy is imported: its threads slow each other down while tests run.
+# Set before NumPy is imported: its threads slow down tests that run in parallel.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests start some thousand processes: only the first compiles, also if PYTHONDONTWRITEBYTECODE is set.
+# Tests start thousands of processes. They share compiled bytecode, also if PYTHONDONTWRITEBYTECODE is set.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
 
@@ -22,7 +23,7 @@ import hypothesis
 import pytest
 from programs.child_processes import ChildProcesses
 from programs.seeds import VARIABLE, choose_seed
-from programs.side_effects import Open, SideEffects
+from programs.side_effects import Open, SideEffects, close_all
 
 import duramen
 from duramen.embedders import InstalledModel, find_model
@@ -33,7 +34,7 @@ hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
 hypothesis.settings.register_profile("random", print_blob=True)
 
 ONE_STORE = Path(__file__).parent / "unit"
-"""Logic above the store port. Its tests run on SQLite, and those of a promise on every store."""
+"""Logic above the store port. `make test` runs it on SQLite only, except tests that show a promise."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("random" if everything else "fixed")
     if everything:
         choose_seed()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; tests interrupt child processes
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
@@ -58,16 +61,16 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--everything"):
         return
-    left_out = [item for item in items if _only_in_everything(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    deselected = [item for item in items if _only_in_everything(item)]
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = [item for item in items if item not in set(deselected)]
 
 
 def _only_in_everything(item: pytest.Item) -> bool:
     call = getattr(item, "callspec", None)
-    store = call.params.get("any_address") if call else None
+    stores = {call.params.get(fixture) for fixture in ("any_address", "address")} if call else set()
     shows_a_promise = item.get_closest_marker("promise") is not None
-    return store in ("memory", "postgres") and ONE_STORE in item.path.parents and not shows_a_promise
+    return bool({"memory", "postgres"} & stores) and ONE_STORE in item.path.parents and not shows_a_promise
 
 
 @pytest.fixture
@@ -78,7 +81,7 @@ def everything(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    # No test cuts its power, and syncing a database for each test takes long.
+    # No test cuts the power of this server, and syncing each test's database would be slow.
     with PostgresServer.start(settings={"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}) as server:
         yield server
 
@@ -107,8 +110,8 @@ class Databases:
 
     @contextmanager
     def create_bound(self) -> Iterator[tuple[str, str]]:
-        """The URLs of an empty database: for its owner, an ordinary role whom row level security restricts to the workspace
-        of a connection, and for a superuser, who bypasses it."""
+        """The URLs of an empty database, for its owner and for a superuser. Row level security restricts the owner to
+        the workspace of the connection. The superuser bypasses it."""
         name = self._create("template1")
         role = name.replace("test", "owner")
         self._execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'", f"ALTER DATABASE {name} OWNER TO {role}")
@@ -186,9 +189,17 @@ def any_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of each store in turn that several handles and processes can open."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "agent.db")
+
+
 @pytest.fixture
 def dm(any_address: str) -> Iterator[duramen.Duramen]:
-    """A handle on each store in turn. Waiting runs are unwound at once."""
+    """A handle on each store in turn. Waiting runs park at once."""
     with duramen.open(any_address) as opened:
         opened._core._engine.patience = 0
         yield opened
@@ -196,6 +207,7 @@ def dm(any_address: str) -> Iterator[duramen.Duramen]:
 
 @pytest.fixture
 def effects() -> SideEffects:
+    """Records the side effects of steps and can simulate a kill."""
     return SideEffects()
 
 
@@ -213,14 +225,14 @@ def processes(_processes: ChildProcesses) -> Iterator[ChildProcesses]:
 
 @pytest.fixture(scope="session")
 def installed() -> InstalledModel:
-    """The default embedder's real files, which `make test` puts into the user's cache."""
-    found = find_model()
-    if found is None:
+    """The real files of the default embedder, which `make test` puts into the user's cache."""
+    model = find_model()
+    if model is None:
         missing = "the embedding model is not installed: run `duramen model install`"
         if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):
             pytest.skip(f"{missing} (DURAMEN_OFFLINE is set)")
         pytest.fail(missing, pytrace=False)
-    return found
+    return model
 
 
 @pytest.fixture
@@ -230,7 +242,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
-    """Opens handles, as new processes would; the in-memory store has only one."""
+    """Opens handles, as new processes would. The in-memory store has only one handle."""
     opened: list[duramen.Duramen] = []
 
     def open_one() -> duramen.Duramen:
@@ -240,5 +252,4 @@ def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
         return opened[-1]
 
     yield open_one
-    for dm in opened:
-        dm.close()
+    close_all(opened)

@@ -41,10 +41,12 @@ POINTS: tuple[str, ...] = (
     "memory.index_made",
     "writeback.done",
     "files.read_in",
+    "files.intended",
     "files.temp_written",
     "files.published",
     "files.written",
     "files.uncommitted",
+    "files.saved",
     "outlet.applied",
     "outlet.advanced",
 )

@@ -6,8 +6,31 @@ Each error has its facts as attributes and, where the caller can do something, a
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlevel = 2
+
+
+def shown(value: object) -> str:
+    """A value for an error message: its `repr`, at most 100 characters, without the password of a URL.
+
+    Never raises, however large or deep the value is, and even if its own `repr` raises.
+    """
+    if isinstance(value, str) and "://" in value and ("@" in value or "?" in value):
+        return f"a URL of {len(value)} characters"
+    try:
+        return clipped(_SHORT.repr(value), 100)
+    except Exception:  # noqa: BLE001 - the repr of a foreign object may raise anything
+        return f"an object of type {clipped(type(value).__name__, 60)}"
+
+
+def clipped(text: str, most: int = 200) -> str:
+    """The text, at most `most` characters of it."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class DuramenError(Exception):
@@ -40,7 +63,9 @@ class UnknownType(InvalidInput):
     """A value has a type that cannot be stored or loaded. `path` says where in the data it is."""
 
     def __init__(self, type_name: str, *, path: str = "$", hint: str = "") -> None:
-        super().__init__(f"cannot store or load a value of type {type_name} at {path}", hint=hint)
+        super().__init__(
+            f"cannot store or load a value of type {clipped(type_name, 80)} at {clipped(path, 100)}", hint=hint
+        )
         self.type_name = type_name
         self.path = path
 
@@ -70,7 +95,7 @@ class PositionConflict(JournalError):
 
     def __init__(self, session: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"session {session!r} is at position {actual}, not {expected}",
+            f"session {shown(session)} is at position {actual}, not {shown(expected)}",
             hint="read the new events, decide again, and append with the new position",
         )
         self.session = session
@@ -83,7 +108,7 @@ class LeaseLost(JournalError):
 
     def __init__(self, session: str, fence: int | None, current: int | None) -> None:
         super().__init__(
-            f"the lease on session {session!r} with fence {fence} is lost (current fence: {current})",
+            f"the lease on session {shown(session)} with fence {shown(fence)} is lost (current fence: {current})",
             hint="stop this writer: the owner of the newer lease continues",
         )
         self.session = session
@@ -96,7 +121,7 @@ class UnknownSession(JournalError):
 
     def __init__(self, session: str) -> None:
         super().__init__(
-            f"there is no session {session!r} in this workspace",
+            f"there is no session {shown(session)} in this workspace",
             hint="list the sessions with dm.sessions() or `duramen sessions`",
         )
         self.session = session
@@ -107,7 +132,7 @@ class UnknownMemory(JournalError):
 
     def __init__(self, memory: str) -> None:
         super().__init__(
-            f"there is no memory {memory!r} in this workspace",
+            f"there is no memory {shown(memory)} in this workspace",
             hint="it may have been forgotten; list the memories with dm.memory.list()",
         )
         self.memory = memory
@@ -117,7 +142,7 @@ class UnknownProcedure(JournalError):
     """There is no procedure with this name and version that the call can see. It may have been forgotten."""
 
     def __init__(self, name: str, version: int | None = None) -> None:
-        what = f"procedure {name!r}" if version is None else f"version {version} of procedure {name!r}"
+        what = f"procedure {shown(name)}" if version is None else f"version {shown(version)} of procedure {shown(name)}"
         super().__init__(
             f"there is no {what}",
             hint="list them with dm.memory.procedures.list(); give `subject` if it belongs to a person",
@@ -131,7 +156,7 @@ class UnknownProposal(JournalError):
 
     def __init__(self, proposal: str) -> None:
         super().__init__(
-            f"there is no proposal {proposal!r} in this workspace",
+            f"there is no proposal {shown(proposal)} in this workspace",
             hint="list them with dm.memory.proposals.list() or `duramen proposals list`",
         )
         self.proposal = proposal
@@ -142,7 +167,7 @@ class TurnConflict(JournalError):
 
     def __init__(self, session: str, turn: str) -> None:
         super().__init__(
-            f"turn {turn!r} of session {session!r} had another input",
+            f"turn {shown(turn)} of session {shown(session)} had another input",
             hint="repeat the turn with the same input, or use a new id",
         )
         self.session = session
@@ -153,9 +178,9 @@ class ProposalDecided(JournalError):
     """The proposal was accepted or dismissed before. `state` says which, `by` who decided."""
 
     def __init__(self, proposal: str, state: str, by: str | None = None) -> None:
-        actor = "" if by is None else f" by {by}"
+        actor = "" if by is None else f" by {clipped(by, 80)}"
         super().__init__(
-            f"proposal {proposal!r} was already {state}{actor}",
+            f"proposal {shown(proposal)} was already {state}{actor}",
             hint="change the saved memory with dm.memory, or make another proposal",
         )
         self.proposal = proposal
@@ -167,7 +192,7 @@ class SessionExists(JournalError):
     """A session with this id exists, so a fork cannot have this id."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} already exists", hint="choose another id for the fork")
+        super().__init__(f"session {shown(session)} already exists", hint="choose another id for the fork")
         self.session = session
 
 
@@ -179,7 +204,7 @@ class JournalDamaged(JournalError):
 
     def __init__(self, session: str, position: int, reason: str) -> None:
         super().__init__(
-            f"session {session!r} is damaged at position {position}: {reason}",
+            f"session {shown(session)} is damaged at position {position}: {reason}",
             hint="restore a backup, or continue from the last good event with "
             f"session.fork(new_id, at={max(position - 1, 0)})",
         )
@@ -196,7 +221,7 @@ class CheckpointConflict(JournalError):
 
     def __init__(self, session: str, name: str, expected: str | None, found: str | None) -> None:
         super().__init__(
-            f"session {session!r}: the newest {name} is {found or 'none'}, not {expected or 'none'}",
+            f"session {shown(session)}: the newest {name} is {found or 'none'}, not {shown(expected)}",
             hint="load the newest state, repeat the work on it, and save the result",
         )
         self.session = session
@@ -210,7 +235,7 @@ class CheckpointDamaged(JournalError):
 
     def __init__(self, session: str, name: str, id: str, reason: str) -> None:
         super().__init__(
-            f"session {session!r}, {name} {id}: {reason}",
+            f"session {shown(session)}, {name} {id}: {reason}",
             hint="load an earlier one; run verify, and restore a backup if it reports damage",
         )
         self.session = session
@@ -227,7 +252,9 @@ class RunActive(RunError):
     """Another run is open in the session, or another process executes this one."""
 
     def __init__(self, run: str, session: str, why: str) -> None:
-        super().__init__(f"run {run!r} is open in session {session!r}{why}", hint="wait until it ends, or cancel it")
+        super().__init__(
+            f"run {shown(run)} is open in session {shown(session)}{why}", hint="wait until it ends, or cancel it"
+        )
         self.run = run
         self.session = session
 
@@ -237,7 +264,7 @@ class UnknownRun(RunError):
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"there is no run {run!r} in this workspace", hint="list the runs with dm.runs() or `duramen runs`"
+            f"there is no run {shown(run)} in this workspace", hint="list the runs with dm.runs() or `duramen runs`"
         )
         self.run = run
 
@@ -246,9 +273,9 @@ class UnknownTask(RunError):
     """This process does not have the task of a run."""
 
     def __init__(self, run: str, task: str, version: str | None) -> None:
-        which = f"{task!r}" if version is None else f"{task!r} in version {version!r}"
+        which = f"{shown(task)}" if version is None else f"{shown(task)} in version {shown(version)}"
         super().__init__(
-            f"run {run!r} needs the task {which}, which this process does not have",
+            f"run {shown(run)} needs the task {which}, which this process does not have",
             hint="import its module, or pass the task; keep an old version until its runs have ended",
         )
         self.run = run
@@ -261,7 +288,7 @@ class RunParked(RunError):
 
     def __init__(self, run: str, waiting: str) -> None:
         super().__init__(
-            f"run {run!r} waits for: {waiting}",
+            f"run {shown(run)} waits for: {waiting}",
             hint="use dm.answer, dm.signal or dm.settle, then dm.resume",
         )
         self.run = run
@@ -273,7 +300,7 @@ class RunFailed(RunError):
 
     def __init__(self, run: str, kind: str, message: str) -> None:
         super().__init__(
-            f"run {run!r} failed with {kind}: {message}",
+            f"run {shown(run)} failed with {kind}: {message}",
             hint="see its steps with dm.run_info(id); try again with dm.fork_run(id, new_id)",
         )
         self.run = run
@@ -284,8 +311,8 @@ class RunCancelled(RunError):
     """The run was cancelled."""
 
     def __init__(self, run: str, reason: str | None) -> None:
-        why = f": {reason}" if reason else ""
-        super().__init__(f"run {run!r} was cancelled{why}", hint="start a new run with another id")
+        why = f": {clipped(reason)}" if reason else ""
+        super().__init__(f"run {shown(run)} was cancelled{why}", hint="start a new run with another id")
         self.run = run
         self.reason = reason
 
@@ -296,7 +323,7 @@ class StepsChanged(RunError):
     def __init__(self, run: str, wanted: str, recorded: list[str]) -> None:
         journal = "ends there" if recorded == ["its end"] else f"continues with {', '.join(recorded[:5])}"
         super().__init__(
-            f"the code of run {run!r} reaches {wanted}, but its journal {journal}",
+            f"the code of run {shown(run)} reaches {wanted}, but its journal {journal}",
             hint="the task has changed: keep the old code for old runs with version=, or guard the new code with "
             "duramen.patched(name)",
         )
@@ -310,7 +337,8 @@ class StepInDoubt(RunError):
 
     def __init__(self, run: str, step: str, why: str) -> None:
         super().__init__(
-            f"step {step!r} of run {run!r} may have happened: {why}", hint="check whether it happened, then settle it"
+            f"step {shown(step)} of run {shown(run)} may have happened: {why}",
+            hint="check whether it happened, then settle it",
         )
         self.run = run
         self.step = step
@@ -321,7 +349,7 @@ class StepTimeout(RunError):
 
     def __init__(self, step: str, seconds: float) -> None:
         super().__init__(
-            f"step {step!r} took longer than {seconds:g} s", hint="raise its timeout=, or give retry= to try again"
+            f"step {shown(step)} took longer than {seconds:g} s", hint="raise its timeout=, or give retry= to try again"
         )
         self.step = step
         self.seconds = seconds
@@ -348,7 +376,8 @@ class StateConflict(RunError):
 
     def __init__(self, key: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"state {key!r} is at version {actual}, not {expected}", hint="read it again, or use update() or merge()"
+            f"state {shown(key)} is at version {actual}, not {shown(expected)}",
+            hint="read it again, or use update() or merge()",
         )
         self.key = key
         self.expected = expected
@@ -497,7 +526,7 @@ class BoundaryRefused(FileError):
 
     def __init__(self, path: str, reason: str, *, hint: str = "") -> None:
         super().__init__(
-            f"{path!r} is refused: {reason}",
+            f"{shown(path)} is refused: {reason}",
             hint=hint or "use a path of the folder layout, such as workspace/<id>/knowledge/facts/<name>.md",
         )
         self.path = path

@@ -1,4 +1,4 @@
-"""Runs on a PostgreSQL behind a network that delays, drops and half-closes: nothing doubled, nothing lost."""
+"""Runs on a PostgreSQL behind a network that delays, drops and half-closes connections."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from programs.seeds import seeded
 from programs.unreliable_proxy import UnreliableProxy
 
 import duramen
 from duramen.errors import RunActive, StoreError
 
-RUNS = 4
+RUNS = {True: 4, False: 2}
 effects: Counter[str] = Counter()
 
 
@@ -40,40 +41,41 @@ def pay(run: str, number: int) -> int:
 
 @duramen.task
 def job(run: str) -> list[Any]:
-    got: list[Any] = []
+    values: list[Any] = []
     for number in range(6):
-        got += [act(number), pay(run, number)]
-        got.append(duramen.receive("news"))
-    return got
+        values += [act(number), pay(run, number)]
+        values.append(duramen.receive("news"))
+    return values
 
 
-def persistently(work: Any) -> Any:
-    """Again and again, as a user would who sees that the database cannot be reached."""
+def retry(work: Any) -> Any:
+    """Call `work` until it succeeds, like a user whose database is unreachable at times."""
     for _ in range(200):
         try:
             return work()
         except (StoreError, RunActive):
             continue
-    raise AssertionError("it never worked")
+    raise AssertionError("the call never succeeded")
 
 
 @pytest.mark.promise("B8", "X3", "X10", "X11", "X15")
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_doubled_or_lost_on_an_unreliable_network(postgres_url: str, seed: int) -> None:
-    with UnreliableProxy(postgres_url, seed) as proxy, duramen.open(proxy.url, timeout=20) as dm:
+def test_nothing_is_duplicated_or_lost_on_an_unreliable_network(postgres_url: str, seed: int, everything: bool) -> None:
+    runs = RUNS[everything]
+    with UnreliableProxy(postgres_url, seeded("network", seed)) as proxy, duramen.open(proxy.url, timeout=20) as dm:
         dm.run(set_up, id="set-up")
         proxy.set_unreliable(True)
-        for number in range(RUNS):
+        for number in range(runs):
             run = f"{seed}-{number}"
-            persistently(lambda run=run: dm.start(job, run, id=run))
+            retry(lambda run=run: dm.start(job, run, id=run))
             for news in range(6):
-                persistently(lambda run=run, news=news: dm.signal(run, "news", news, key=f"news-{news}"))
-            found = persistently(lambda run=run: dm.run(job, run, id=run))
-            assert found == [value for number in range(6) for value in (number, number, number)]
+                retry(lambda run=run, news=news: dm.signal(run, "news", news, key=f"news-{news}"))
+            values = retry(lambda run=run: dm.run(job, run, id=run))
+            assert values == [value for number in range(6) for value in (number, number, number)]
         proxy.set_unreliable(False)
         assert sum(proxy.faults.values()) > 20, proxy.faults
         assert proxy.faults["dropped"] + proxy.faults["half-closed"] > 0, proxy.faults
-        for number in range(RUNS):
+        for number in range(runs):
             run = f"{seed}-{number}"
             events = list(dm.session(run).events())
             steps = Counter(event.data["step"] for event in events if event.type == "step.done")
@@ -86,5 +88,5 @@ def test_nothing_is_doubled_or_lost_on_an_unreliable_network(postgres_url: str, 
 
     with psycopg.connect(postgres_url) as connection:
         rows = connection.execute("SELECT run, number, count(*) FROM paid GROUP BY 1, 2").fetchall()
-    assert len(rows) == RUNS * 6
+    assert len(rows) == runs * 6
     assert {count for _, _, count in rows} == {1}

@@ -1,4 +1,4 @@
-"""Figures of the benchmarks that do not depend on the machine, and that the others are measured at all."""
+"""The benchmarks run and report their figures. Figures that do not depend on the machine are checked."""
 
 from __future__ import annotations
 
@@ -32,27 +32,25 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.promise("M4")
-def test_the_overhead_of_each_further_agent_is_measured_and_no_update_is_lost(
-    bench: ModuleType, tmp_path: Path
-) -> None:
-    found, refused = bench.measure_agents(tmp_path, 1, updates=32)
-    assert set(found) == {"append", *map(str, bench.AGENTS)}
-    assert all(len(times) == 1 and times[0] > 0 for times in found.values())
+def test_the_overhead_per_agent_is_measured_and_no_update_is_lost(bench: ModuleType, tmp_path: Path) -> None:
+    times_by_agents, refused = bench.measure_agents(tmp_path, 1, updates=32)
+    assert set(times_by_agents) == {"append", *map(str, bench.AGENTS)}
+    assert all(len(times) == 1 and times[0] > 0 for times in times_by_agents.values())
     assert refused == 0
 
 
-def test_a_step_in_a_row_costs_one_sync(bench: ModuleType, tmp_path: Path) -> None:
+def test_a_step_costs_one_sync(bench: ModuleType, tmp_path: Path) -> None:
     assert (bench.count_syncs(tmp_path, 110) - bench.count_syncs(tmp_path, 10)) / 100 <= 1.05
 
 
 def test_a_step_takes_no_more_than_250_bytes(bench: ModuleType, tmp_path: Path) -> None:
-    more = bench.size_after(tmp_path / "large.db", 1100) - bench.size_after(tmp_path / "small.db", 100)
-    assert more / 1000 <= 250
+    added = bench.size_after(tmp_path / "large.db", 1100) - bench.size_after(tmp_path / "small.db", 100)
+    assert added / 1000 <= 250
 
 
 @pytest.mark.promise("C4")
-def test_what_a_conversation_takes_and_how_long_sessions_are_gone_on_with_is_measured(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCH / "context.py"), "--json", "--no-peers", "--rounds", "1", "--turns", "30"]
+def test_the_context_benchmark_reports_its_figures(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "context.py"), "--json", "--no-peers", "--rounds", "1", "--turns", "20"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
@@ -62,12 +60,12 @@ def test_what_a_conversation_takes_and_how_long_sessions_are_gone_on_with_is_mea
     assert figures["chat1000_bytes_vs_delta"] is None, "there are no peers"
 
 
-def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Path, installed: InstalledModel) -> None:
+def test_the_embedding_benchmark_reports_its_figures(tmp_path: Path, installed: InstalledModel) -> None:
     turns = [
         {"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": thing} for thing in ("a boat", "two cats", "tea")
     ]
-    asked = [{"question": "Which animals does Ann have?", "evidence": ["two cats"], "category": 1}]
-    (tmp_path / "talk.json").write_text(json.dumps([{"conversation": {"session_1": turns}, "qa": asked}]))
+    questions = [{"question": "Which animals does Ann have?", "evidence": ["two cats"], "category": 1}]
+    (tmp_path / "talk.json").write_text(json.dumps([{"conversation": {"session_1": turns}, "qa": questions}]))
     command = [sys.executable, str(BENCH / "embedding.py"), "--json", "--rounds", "1", "--data", "talk.json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -83,9 +81,7 @@ def bench_peers_minilm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return import_module("peers.minilm")
 
 
-def test_a_peer_with_vectors_of_another_model_is_not_compared(
-    monkeypatch: pytest.MonkeyPatch, installed: InstalledModel
-) -> None:
+def test_vectors_of_another_model_are_not_compared(monkeypatch: pytest.MonkeyPatch, installed: InstalledModel) -> None:
     peers = bench_peers_minilm(monkeypatch)
     exact = MiniLM(installed, precision="float32")
     assert peers.likeness(lambda text: exact.embed([text])[0]) > 0.9999999
@@ -94,7 +90,7 @@ def test_a_peer_with_vectors_of_another_model_is_not_compared(
         peers.likeness(lambda text: peers.embedded([text[::-1]])[0])
 
 
-def test_a_pipeline_of_spacy_in_a_folder_is_given_to_mem0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mem0_can_use_a_spacy_pipeline_from_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     models: Any = ModuleType("mem0.utils.spacy_models")
     spacy: Any = ModuleType("spacy")
@@ -111,13 +107,13 @@ def test_a_pipeline_of_spacy_in_a_folder_is_given_to_mem0(monkeypatch: pytest.Mo
     assert mem0.remarks == ["lemmas and entities by english less 0"]
 
 
-def test_what_recall_finds_is_measured_and_without_peers_no_ratio_is_made_up(
-    tmp_path: Path, installed: InstalledModel
-) -> None:
+def test_the_recall_benchmark_reports_no_ratios_without_peers(tmp_path: Path, installed: InstalledModel) -> None:
     turns = [{"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": f"D1:{at}"} for at, thing in enumerate("abc")]
-    asked = [{"question": "Who bought b?", "evidence": ["D1:1"], "category": 1}]
-    told = {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}
-    (tmp_path / "talk.json").write_text(json.dumps([{"sample_id": "one", "conversation": told, "qa": asked}]))
+    questions = [{"question": "Who bought b?", "evidence": ["D1:1"], "category": 1}]
+    conversation = {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}
+    (tmp_path / "talk.json").write_text(
+        json.dumps([{"sample_id": "one", "conversation": conversation, "qa": questions}])
+    )
     command = [sys.executable, str(BENCH / "recall.py"), "--json", "--no-peers", "--data", "talk.json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -128,14 +124,14 @@ def test_what_recall_finds_is_measured_and_without_peers_no_ratio_is_made_up(
         assert figures[f"ingest_vs_{peer}"] is None
 
 
-def test_a_peer_is_compared_over_the_questions_that_both_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_are_compared_over_their_common_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     compared = import_module("recall").compared
     ours = {("one", 0): 1.0, ("one", 1): 3.0, ("two", 0): 100.0}
-    took = {"duramen": ours, "chroma": {("one", 0): 10.0, ("one", 1): 30.0}}
+    durations = {"duramen": ours, "chroma": {("one", 0): 10.0, ("one", 1): 30.0}}
     ours_by_talk = {"one": [90.0, 100.0, 900.0], "two": [40.0, 60.0], "three": [1.0]}
     rates = {"duramen": ours_by_talk, "chroma": {"one": [4.0], "two": [1.0], "three": [1.0]}}
-    figures = compared(took, rates)
+    figures = compared(durations, rates)
     assert figures["recall_p50_vs_chroma"] == 0.1
     assert figures["ingest_vs_chroma"] == 25
     assert figures["recall_p50_vs_mem0"] is None

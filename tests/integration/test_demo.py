@@ -1,4 +1,4 @@
-"""`make demo` keeps its promise, says so by its exit code, and leaves no process behind."""
+"""`make demo` shows one booking and one mail, reports success by its exit code, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 from programs.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
-PATIENCE = 60
+TIMEOUT = 60
 Demo = subprocess.Popen[str]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[Path], Demo]]:
-    """Start a demo whose temporary folders are the test's own."""
+    """Starts a demo with a separate folder for temporary files."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     env = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
@@ -42,12 +42,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[Path], Demo]]:
 
 
 def finish(demo: Demo) -> tuple[str, str]:
-    """What it said and complained of. All its children share its stderr: where that ends, none of them is left."""
-    return demo.communicate(timeout=PATIENCE)
+    """Its output and errors. Its children share its stderr, so all of them have ended when it returns."""
+    return demo.communicate(timeout=TIMEOUT)
 
 
 def row(name: str, printed: str) -> tuple[int, ...]:
-    """A line of the table at the end: bookings and mails."""
+    """The bookings and mails in a row of the final table."""
     found = re.findall(rf"^\W*{name}\W+(\d+)\W+(\d+)\W*$", printed, re.MULTILINE)
     assert len(found) == 1, printed
     return tuple(map(int, found[0]))
@@ -56,9 +56,9 @@ def row(name: str, printed: str) -> tuple[int, ...]:
 @pytest.mark.promise("X8")
 def test_the_demo_ends_with_one_booking_and_one_mail(start: Callable[[Path], Demo], tmp_path: Path) -> None:
     demo = start(EXAMPLES)
-    printed, complaints = finish(demo)
-    assert demo.returncode == 0, printed + complaints
-    assert complaints == ""
+    printed, errors = finish(demo)
+    assert demo.returncode == 0, printed + errors
+    assert errors == ""
     assert row("duramen", printed) == (1, 1)
     assert row("checkpoint after", printed) == (2, 2)
     assert printed.count("killed with SIGKILL") == 4
@@ -69,7 +69,7 @@ def test_the_demo_ends_with_one_booking_and_one_mail(start: Callable[[Path], Dem
 
 
 @pytest.mark.promise("X8")
-def test_without_its_check_the_mail_is_sent_twice_and_the_demo_says_so(
+def test_without_its_check_the_mail_is_sent_twice_and_the_demo_fails(
     start: Callable[[Path], Demo], tmp_path: Path
 ) -> None:
     examples = tmp_path / "examples"
@@ -79,15 +79,15 @@ def test_without_its_check_the_mail_is_sent_twice_and_the_demo_says_so(
     assert script.count("@duramen.step(check=find_mail)") == 1
     agent.write_text(script.replace("@duramen.step(check=find_mail)", "@duramen.step"), encoding="utf-8")
     demo = start(examples)
-    printed, complaints = finish(demo)
-    assert row("duramen", printed) == (1, 2), complaints
+    printed, errors = finish(demo)
+    assert row("duramen", printed) == (1, 2), errors
     assert demo.returncode == 1
     assert "did something twice" in printed
 
 
 @pytest.mark.promise("X8")
 @pytest.mark.parametrize(
-    ("number", "moment"),
+    ("sent", "output"),
     [
         (signal.SIGINT, "agent +starts"),
         (signal.SIGINT, "in doubt"),
@@ -97,18 +97,18 @@ def test_without_its_check_the_mail_is_sent_twice_and_the_demo_says_so(
         (signal.SIGKILL, "in doubt"),
     ],
 )
-def test_whatever_ends_the_demo_no_process_is_left(
-    start: Callable[[Path], Demo], tmp_path: Path, number: signal.Signals, moment: str
+def test_a_signal_ends_the_demo_and_all_its_processes(
+    start: Callable[[Path], Demo], tmp_path: Path, sent: signal.Signals, output: str
 ) -> None:
     demo = start(EXAMPLES)
     assert demo.stdout is not None
-    said = iter(demo.stdout.readline, "")
-    assert any(re.search(rf"\d s  {moment}", line) for line in said)
-    demo.send_signal(number)
-    _, complaints = finish(demo)
-    if number == signal.SIGKILL:
+    lines = iter(demo.stdout.readline, "")
+    assert any(re.search(rf"\d s  {output}", line) for line in lines)
+    demo.send_signal(sent)
+    _, errors = finish(demo)
+    if sent == signal.SIGKILL:
         assert demo.returncode == -signal.SIGKILL
     else:
-        assert demo.returncode == 128 + number
-        assert "Traceback" not in complaints
+        assert demo.returncode == 128 + sent
+        assert "Traceback" not in errors
         assert list((tmp_path / "tmp").iterdir()) == []

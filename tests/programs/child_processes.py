@@ -1,4 +1,4 @@
-"""Child processes for tests: started in a few milliseconds, read, killed, and ended with the test.
+"""Child processes for tests. They start in a few milliseconds, can be read and killed, and end with the test.
 
 with ChildProcesses(tmp_path) as processes:
     child = processes.start("writer:write", address="agent.db", …)
@@ -28,9 +28,9 @@ def until(condition: Callable[[], Any], why: str, within: float = DEADLINE) -> A
     """Wait until the condition holds and return its value. Fails after `within` seconds."""
     deadline = time.monotonic() + within
     while True:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         assert time.monotonic() < deadline, f"waited {within:g} s for: {why}"
         time.sleep(0.001)
 
@@ -92,7 +92,7 @@ class ChildProcess:
 
 
 class ChildProcesses:
-    """Starts child processes, whose output goes to `directory`. `close` ends all of them.
+    """Starts child processes, whose output goes to `directory`. `close` kills all of them.
 
     `preload` names a function ("module:function" in this folder) that is called once, before the first fork.
     """

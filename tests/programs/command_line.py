@@ -1,7 +1,7 @@
-"""Runs the command line: in a forked child that has everything imported, or as a program of its own.
+"""Runs the command line: in a forked child with all modules imported, or as a separate program.
 
-A command takes a few milliseconds in a forked child and half a second as a program. Use `running` where the program itself
-is the point: signals, terminals, closed pipes, commands that follow.
+A command takes a few milliseconds in a forked child and half a second as a program. Use `running` to test the program
+itself: signals, terminals, closed pipes, commands that follow a session.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from __future__ import annotations
 import io
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import duramen
 
 from .child_processes import ChildProcesses
 
@@ -40,21 +45,21 @@ class CommandResult:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of a command: ours without settings of duramen, 140 columns wide."""
+    """The environment of a command: that of the test without duramen's variables, and 140 columns wide."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DURAMEN_", "NO_COLOR"))}
     return {**inherited, "COLUMNS": "140", **more}
 
 
 def run(*arguments: object, cwd: Path, stdin: str = "", **env: str) -> CommandResult:
-    """Run a command to its end. No command may ever print a traceback."""
-    given = Path(_folder().name, "stdin")
-    given.write_text(stdin, encoding="utf-8")
+    """Run a command to its end. Fails if the command prints a traceback."""
+    input_file = Path(_folder().name, "stdin")
+    input_file.write_text(stdin, encoding="utf-8")
     child = _server().start(
         "command_line:call",
         arguments=[str(argument) for argument in arguments],
         folder=str(cwd),
         environment=environment(**env),
-        stdin=str(given),
+        stdin=str(input_file),
     )
     code = child.wait(within=60)
     result = CommandResult(code, child.output.read_text(encoding="utf-8"), child.errors())
@@ -69,7 +74,7 @@ def run_each(*commands: Sequence[object], cwd: Path, **env: str) -> list[Command
 
 @contextmanager
 def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A command as a program of its own, killed at the end of the block."""
+    """A command as a separate program, killed at the end of the block."""
     pipe = subprocess.PIPE
     command = [*COMMAND, *map(str, arguments)]
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment()) as process:
@@ -79,8 +84,32 @@ def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def run_on_terminal(*arguments: object, cwd: Path, stream: str = "stdout", **env: str) -> CommandResult:
+    """Run a command as a separate program to its end. One of its output streams is a terminal."""
+    ours, theirs = os.openpty()
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+    command = [*COMMAND, *map(str, arguments)]
+    with subprocess.Popen(command, cwd=cwd, env=environment(TERM="xterm", **env), **streams) as process:
+        os.close(theirs)
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        shown = b"".join(iter(lambda: _read_terminal(ours), b""))
+        out, err = process.communicate()
+        watchdog.cancel()
+    os.close(ours)
+    outputs = {"stdout": out, "stderr": err, stream: shown}
+    return CommandResult(process.returncode, outputs["stdout"].decode(), outputs["stderr"].decode())
+
+
+def _read_terminal(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""  # the command has ended
+
+
 def call(_: Callable[..., None], *, arguments: list[str], folder: str, environment: dict[str, str], stdin: str) -> None:
-    """The child: becomes the command."""
+    """Run the command in the child process."""
     from duramen.cli.app import main
 
     os.chdir(folder)
@@ -100,13 +129,17 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @cache
 def _server() -> ChildProcesses:
-    """One for the whole test run. It ends with this process."""
+    """The fork server of the whole test run. It ends with this process."""
     return ChildProcesses(Path(_folder().name), preload="command_line:warm_up")
 
 
 def warm_up() -> None:
-    """The fork server: imports what commands need and parses one, because the parser also imports when it is first used."""
+    """Import all modules that commands need, once in the fork server instead of in each child."""
     from duramen.cli.app import app
 
+    for module in pkgutil.walk_packages(duramen.__path__, "duramen."):
+        if not module.name.startswith(("duramen.integrations", "duramen.testing")):
+            import_module(module.name)
+    # The parser imports more when it is first used.
     with redirect_stderr(io.StringIO()), suppress(SystemExit):
         app(["tail", "--after", "1"])

@@ -1,5 +1,4 @@
-"""Conversations for the tests of working memory: counters and models of the tests' own, turns that any session can
-take, and what children do with them."""
+"""Conversations for tests of the context: token counters, a recording model, turns, and child processes."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from duramen.testing.crash import die_at, disarm
 
 from .child_processes import pass_gate
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-class Characters:
-    """Every character is a token: nothing that is not counted stays hidden."""
+class CharacterCounter:
+    """Every character is a token, so that text which is not counted is noticed."""
 
     name = "characters"
 
@@ -29,7 +28,7 @@ class Characters:
         return len(text)
 
 
-class Words:
+class WordCounter:
     """Every word is a token."""
 
     name = "words"
@@ -39,20 +38,20 @@ class Words:
 
 
 def texts_of(context: Context) -> list[str]:
-    """Every text that a model would read of a context; pictures are not text."""
-    found = [context.system, context.memory, context.recalled]
-    for said in context.messages:
-        if said.call is not None:
-            found += [said.call["id"], said.call["tool"], _compact(said.call["arguments"])]
-        elif said.result is not None:
-            found += [said.result["id"], *_content(said.result["content"])]
+    """All texts of a context that a model reads. Images are not text."""
+    texts = [context.system, context.memory, context.recalled]
+    for message in context.messages:
+        if message.call is not None:
+            texts += [message.call["id"], message.call["tool"], _compact(message.call["arguments"])]
+        elif message.result is not None:
+            texts += [message.result["id"], *_content(message.result["content"])]
         else:
-            found += [said.name or "", *_content(said.content)]
-    return found
+            texts += [message.name or "", *_content(message.content)]
+    return texts
 
 
-def recount(context: Context, count: Callable[[str], int]) -> int:
-    """What a context takes, counted without any of the code that built it."""
+def count_tokens(context: Context, count: Callable[[str], int]) -> int:
+    """The tokens of a context, counted without the code that built it."""
     return sum(map(count, texts_of(context)))
 
 
@@ -67,14 +66,14 @@ def _compact(value: Any) -> str:
 
 
 def digest_of(context: Context) -> str:
-    """A short stand-in for all that a context is."""
+    """A hash of everything in a context."""
     whole = repr((context.position, context.tokens, context.trace)).encode("utf-8", "backslashreplace")
     return hashlib.sha256(context.json() + whole).hexdigest()
 
 
-class Recorder:
-    """A model that notes the beginnings of the record's lines, and remembers every prompt; in a file too, if one is
-    given, where processes that were killed cannot take it along."""
+class RecordingModel:
+    """A model that answers with the start of each line of the record, and records every prompt: in memory, and with a
+    path also in a file, which survives a kill."""
 
     name = "recorder"
 
@@ -99,7 +98,8 @@ class Recorder:
 
 
 def take_turn(session: Session, number: int) -> None:
-    """Everything that a turn can have. Taken again after a kill, it stores only what is missing."""
+    """A turn with messages, a tool call, and sometimes a decision and an error. Repeated after a kill, it stores only
+    the missing events."""
     call = f"call-{number}"
     session.say("user", f"Question {number}: what does flight LH{number} to Berlin cost?", key=f"{number}.asked")
     session.tool_call("search", {"flight": f"LH{number}"}, id=call, key=f"{number}.called")
@@ -113,16 +113,22 @@ def take_turn(session: Session, number: int) -> None:
     session.say("assistant", f"LH{number} costs {number * 99} euro.", key=f"{number}.answered")
 
 
-SMALL: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
+SMALL_WINDOW: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
 """A window that is compacted every few turns."""
 
 
 def converse(
-    say: Say, address: str, calls: str, first: int, turns: int, die: tuple[int, str, str, int] | None = None
+    print_line: PrintLine,
+    address: str,
+    calls: str,
+    first: int,
+    turns: int,
+    die: tuple[int, str, str, int] | None = None,
 ) -> None:
-    """Take turns, each with a context; say the position and the digest of each context. To die: in which turn, in the
-    "turn" itself or in its "context", at which crash point, at which visit."""
-    with duramen.open(address, window=Window(**SMALL, model=Recorder(calls))) as dm:
+    """Take turns and build a context after each. Prints the position and the digest of each context.
+
+    `die` is a turn, "turn" or "context" (where in the turn), a crash point and the number of the visit."""
+    with duramen.open(address, window=Window(**SMALL_WINDOW, model=RecordingModel(calls))) as dm:
         session = dm.session("s")
         for number in range(first, turns):
             _arm(die, number, "turn")
@@ -130,7 +136,7 @@ def converse(
             _arm(die, number, "context")
             context = session.context()
             disarm()
-            say(json.dumps([context.position, digest_of(context)]))
+            print_line(json.dumps([context.position, digest_of(context)]))
 
 
 def _arm(die: tuple[int, str, str, int] | None, number: int, doing: str) -> None:
@@ -139,24 +145,24 @@ def _arm(die: tuple[int, str, str, int] | None, number: int, doing: str) -> None
         die_at(*die[2:])
 
 
-def compact_together(say: Say, address: str, gate: str, session: str, calls: str) -> None:
-    """Build the context of a session that nobody compacted yet, at the same moment as others."""
-    with duramen.open(address, window=Window(**SMALL, model=Recorder(calls))) as dm:
+def compact_concurrently(print_line: PrintLine, address: str, gate: str, session: str, calls: str) -> None:
+    """Build the context of an uncompacted session at the same time as other processes. Prints its digest."""
+    with duramen.open(address, window=Window(**SMALL_WINDOW, model=RecordingModel(calls))) as dm:
         dm.session("other").head()
-        say("ready")
+        print_line("ready")
         pass_gate(gate)
-        say(digest_of(dm.session(session).context()))
+        print_line(digest_of(dm.session(session).context()))
 
 
 def rebuild(address: str, wanted: list[list[Any]]) -> list[str]:
-    """The digests of contexts: each a workspace, a session, a position and changes of the window."""
-    found = []
+    """The digests of contexts. Each is given as a workspace, a session, a position and changes of the window."""
+    digests = []
     for workspace, session, position, changes in wanted:
         with duramen.open(address, workspace=workspace) as dm:
-            found.append(digest_of(dm.session(session).context(at=position, **changes)))
-    return found
+            digests.append(digest_of(dm.session(session).context(at=position, **changes)))
+    return digests
 
 
 if __name__ == "__main__":
-    order = json.loads(sys.stdin.read())
-    print(json.dumps(rebuild(order["address"], order["wanted"])))
+    request = json.loads(sys.stdin.read())
+    print(json.dumps(rebuild(request["address"], request["wanted"])))

@@ -21,6 +21,7 @@ from duramen.errors import RunError
 from .effect_server import call
 
 Say = Callable[[str], None]
+"""Prints a line."""
 PAGES = 4
 
 
@@ -127,9 +128,7 @@ def insert(connection: Any, ref: str) -> None:
 @duramen.step
 def crawl(name: str, ref: str) -> list[int]:
     with logged(name):
-        duramen.remember(
-            f"{ref} is read"
-        )  # before the reports, which are durable at once; this is stored with the outcome
+        duramen.remember(f"{ref} is read")  # stored with the outcome, unlike the reports, which are stored at once
         first = duramen.reported(0)
         for page in range(first + 1, PAGES + 1):
             log_line(f"page {page}")
@@ -187,7 +186,7 @@ def trip(ref: str) -> Any:
     words = stream("stream#1")
     learn("learn#1", ref)
     duramen.sleep(0.01)
-    gone = duramen.receive("go")
+    go = duramen.receive("go")
     taxi = transfer(ref)
     late = timed("timed#1", f"{ref}/timed")
     tools = [tool.keyed("call-7")("tool:call-7", 7), tool.keyed("call-3")("tool:call-3", 3)]
@@ -198,13 +197,13 @@ def trip(ref: str) -> Any:
     mailed = mail("mail#2", f"{ref}/invoice")
     row = [plain(f"plain#{number}", number) for number in range(2, 5)]
     paid = pay("pay#1", f"{ref}/payment")
-    return [plan, new, flight, hotel, confirmed, signed, steady, enrolled, pages, words, gone, taxi, late, tools, again,
+    return [plan, new, flight, hotel, confirmed, signed, steady, enrolled, pages, words, go, taxi, late, tools, again,
             car, mailed, row, paid]  # fmt: skip
 
 
 @duramen.task
-def doze(ref: str) -> Any:
-    """A task that is unwound twice."""
+def sleeper(ref: str) -> Any:
+    """A task that parks twice."""
     first = book("book#1", f"{ref}/flight")
     duramen.sleep(0.5)
     second = mail("mail#1", f"{ref}/confirmation")
@@ -246,12 +245,12 @@ def run_trip(say: Say, address: str, run: str, port: int, log: str, patience: fl
         say(json.dumps(start_trip(dm, run)))
 
 
-def run_doze(say: Say, address: str, run: str, port: int, log: str) -> None:
-    """Run the task that sleeps. It is unwound at once when it sleeps."""
+def run_sleeper(say: Say, address: str, run: str, port: int, log: str) -> None:
+    """Run the task that sleeps. It parks at once."""
     environment.port, environment.log = port, log
     with duramen.open(address) as dm:
         dm._core._engine.patience = 0.0
-        say(json.dumps(dm.run(doze, run, id=run)))
+        say(json.dumps(dm.run(sleeper, run, id=run)))
 
 
 def work_with_lease(say: Say, address: str, run: str, port: int, log: str, stop_at: str | None, lease: float) -> None:
@@ -275,7 +274,7 @@ def _stop_at(say: Say, point: str, visit: str) -> Callable[[str], None]:
         left -= reached == point
         if left == 0 and reached == point:
             say("stopping")
-            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # exactly here
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # stops at exactly this instruction
 
     return stop
 
@@ -291,14 +290,14 @@ class _LogPrinter(logging.Handler):
 
 @duramen.task
 def errand(ref: str) -> Any:
-    """A shorter task. It does no harm if a suspended worker continues in the middle of it."""
+    """A shorter task. A stopped worker may continue inside any of its steps without harm."""
     first = book("book#1", f"{ref}/flight")
     enrolled = enrol("enrol#1", f"{ref}/first")
     learn("learn#1", ref)
     return [first, enrolled, book("book#2", f"{ref}/hotel")]
 
 
-# -- a process that dies as soon as a step has returned
+# -- a process that is killed as soon as a step has returned
 
 
 @duramen.step(name="refuse")
@@ -314,7 +313,7 @@ async def plain_async(me: str, value: Any) -> Any:
 
 
 def die_once() -> None:
-    """SIGKILL, in the first process of a run."""
+    """Kill the first process of a run. Later processes continue."""
     with suppress(FileExistsError):
         os.close(os.open(f"{environment.log}.died", os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -322,7 +321,7 @@ def die_once() -> None:
 
 @duramen.task
 def return_and_die(kind: str) -> Any:
-    """One step; the process dies before the code after it does anything."""
+    """Run one step. The first process is killed as soon as the step has returned."""
     try:
         value = {"plain": lambda: plain("plain#1", 1), "keyed": lambda: tool.keyed("k")("tool:k", 7)}.get(
             kind, lambda: refused("refuse#1")
@@ -341,7 +340,7 @@ async def return_and_die_async(kind: str) -> Any:
 
 
 def run_and_die(say: Say, address: str, run: str, kind: str, log: str) -> None:
-    """Run the task to its end, or die right after its step."""
+    """Run the task to its end. The first process is killed right after the step."""
     environment.log = log
     with duramen.open(address) as dm:
         task = return_and_die_async if kind == "async" else return_and_die

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 
 class CuttingProxy:
-    """Forwards bytes. After `cut_after`, the next message with the given text still reaches the server, but the answer is
-    dropped and the connection is closed on both sides."""
+    """Forwards bytes. After `cut_after`, the next message with the given text still reaches the server. The proxy drops
+    the answer and closes the connection on both sides."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -24,7 +24,7 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after(self, text: bytes) -> None:
-        """Drop the answer to the next message that holds `text`."""
+        """Drop the answer to the next message that contains `text`."""
         with self._mutex:
             self._cut_at = text
 
@@ -53,7 +53,7 @@ class CuttingProxy:
     def _forward_answers(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
         while data := _received(server):
             if cutting.is_set():
-                break  # the server has done it; the client does not learn of it
+                break  # the server has executed the request, but the client gets no answer
             _sent(client, data)
         _shut(client, server)
 

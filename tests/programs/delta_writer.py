@@ -1,4 +1,4 @@
-"""Encodes states as a process would, onto chunk logs that are kept in memory."""
+"""Encodes states as a process would, into chunk logs in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK_LOG = 77
 SALT = b"salt"
 
 
-def by_bytes(values: Sequence[Any], known: list[Any]) -> list[Any]:
+def snapshot_bytes(values: Sequence[Any], known: list[Any]) -> list[Any]:
     """Snapshots that distinguish 1 from True and 1.0."""
     return [encode(value) for value in values]
 
@@ -26,23 +26,24 @@ def encode_delta(name: str | None, fields: dict[str, Any], base: DeltaBase, salt
     return encode_deltas([(name, fields)], base, salt)[0]
 
 
-def items(values: Sequence[Any]) -> ListField:
-    return ListField(values, encode, by_bytes)
+def list_field(values: Sequence[Any]) -> ListField:
+    """A list field of any values."""
+    return ListField(values, encode, snapshot_bytes)
 
 
-def plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """What reading such fields must give."""
-    return {name: _plain(value) for name, value in fields.items()}
+def as_loaded(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same fields as reading returns them."""
+    return {name: _as_loaded(value) for name, value in fields.items()}
 
 
-def _plain(value: Any) -> Any:
+def _as_loaded(value: Any) -> Any:
     if isinstance(value, BytesField):
         return value.body
-    return [value.encode(one) for one in value.values] if isinstance(value, ListField) else plain(value)
+    return [value.encode(one) for one in value.values] if isinstance(value, ListField) else as_loaded(value)
 
 
-class Writer:
-    """Encodes states as a process would, onto chunk logs that it keeps in memory."""
+class DeltaWriter:
+    """Encodes states as a process would, into chunk logs in memory."""
 
     def __init__(self, salt: bytes = SALT) -> None:
         self.salt = salt
@@ -52,7 +53,7 @@ class Writer:
         self.written: list[int] = []
 
     def save(self, name: str | None, fields: dict[str, Any]) -> int:
-        """Store a state, look whether it and its digest can be read back, and say how many bodies were written."""
+        """Store a state and check that it and its digest can be read back. Returns the number of written bodies."""
         delta = encode_delta(name, fields, self.base, self.salt)
         chunk_log = self.chunk_logs[delta.chunk_log]
         assert delta.start == len(chunk_log)
@@ -60,16 +61,16 @@ class Writer:
         self.base.end = len(chunk_log)
         self.base.add(name, delta.stored, delta.new_bodies.items())
         assert Manifest(delta.manifest).end == len(chunk_log)
-        self.manifests.append((delta.manifest, delta.digest, plain(fields)))
-        self.check(delta.manifest, delta.digest, plain(fields))
+        self.manifests.append((delta.manifest, delta.digest, as_loaded(fields)))
+        self.check(delta.manifest, delta.digest, as_loaded(fields))
         self.written.append(sum(map(len, delta.bodies)) + len(delta.manifest))
         return len(delta.bodies)
 
     def check(self, manifest: bytes, digest: bytes, wanted: dict[str, Any]) -> None:
-        state, found, _ = self.read(manifest).assemble(self.bodies, self.salt)
+        state, read_digest, _ = self.read(manifest).assemble(self.bodies, self.salt)
         assert state == wanted
         assert list(state) == list(wanted)
-        assert found == digest
+        assert read_digest == digest
 
     def read(self, packed: bytes) -> Manifest:
         """A manifest with all its pages."""
@@ -79,29 +80,31 @@ class Writer:
         return manifest
 
     def bodies(self, one: BodyRange) -> list[bytes]:
-        found = self.chunk_logs[one.chunk_log][one.first : one.last]
-        assert len(found) == one.last - one.first
-        return found
+        bodies = self.chunk_logs[one.chunk_log][one.first : one.last]
+        assert len(bodies) == one.last - one.first
+        return bodies
 
     def reopen(self, name: str) -> None:
-        """Go on as another process would that read the last state."""
+        """Continue as another process that has read the last state."""
         manifest = self.read(self.manifests[-1][0])
         _, _, fields = manifest.assemble(self.bodies, self.salt)
         self.base = DeltaBase(manifest.chunk_log, manifest.end)
         self.base.add(name, fields, body_ranges(fields))
 
-    def move(self) -> None:
+    def relocate(self) -> None:
         """Relocate all states to another chunk log, as a removal does."""
         manifests = [self.read(manifest) for manifest, _, _ in self.manifests]
         needed = in_first_use_order(one for manifest in reversed(manifests) for one in manifest.ranges())
-        fresh = [body for one in needed for body in self.bodies(one)]
-        assert len({(one.chunk_log, at) for one in needed for at in range(*one[1:])}) == len(fresh), "each once"
+        relocated_bodies = [body for one in needed for body in self.bodies(one)]
+        assert len({(one.chunk_log, at) for one in needed for at in range(*one[1:])}) == len(relocated_bodies), (
+            "each body once"
+        )
         name = max(self.chunk_logs) + 1
-        self.chunk_logs = {name: fresh}
-        moved = [manifest.relocated(relocation(needed, name), name, len(fresh)) for manifest in manifests]
+        self.chunk_logs = {name: relocated_bodies}
+        moved = [manifest.relocated(relocation(needed, name), name, len(relocated_bodies)) for manifest in manifests]
         self.manifests = [
             (manifest, digest, wanted) for manifest, (_, digest, wanted) in zip(moved, self.manifests, strict=True)
         ]
         for manifest, digest, state in self.manifests:
             self.check(manifest, digest, state)
-        self.base = DeltaBase(name, len(fresh))
+        self.base = DeltaBase(name, len(relocated_bodies))

@@ -4,8 +4,8 @@ with EffectServer() as server:
     call(server.port, "POST", "/book", {"ref": "flight"}, key="k1")
     assert server.bookings["flight"] == ["k1"]
 
-It handles one connection after the other, in order. A later query therefore sees every earlier request, also that of a
-client that died while it sent it.
+It handles one connection after the other. A query therefore sees every earlier request, also that of a client that was
+killed while it sent the request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EffectServer:
 
     def __init__(self) -> None:
         self.bookings: defaultdict[str, list[str]] = defaultdict(list)
-        """The key of each booking. A booking that is repeated under its key is not made again."""
+        """The key of each booking. A request with a known key makes no new booking."""
         self.requested_keys: defaultdict[str, set[str]] = defaultdict(set)
         """All keys under which a booking was requested."""
         self.mails: Counter[str] = Counter()
@@ -78,11 +78,11 @@ def _handler(server: EffectServer) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length", 0))
             raw = self.rfile.read(length)
             if len(raw) < length:
-                return  # the client died while it sent the request
+                return  # the client was killed while it sent the request
             status, answer = server.answer(
                 self.command, self.path, json.loads(raw or b"{}"), self.headers.get("Idempotency-Key")
             )
-            with suppress(OSError):  # the client died before the answer
+            with suppress(OSError):  # the client was killed before it read the answer
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
@@ -90,7 +90,7 @@ def _handler(server: EffectServer) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = _handle
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # likewise
+            with suppress(ConnectionError):  # the client was killed
                 super().handle()
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -100,8 +100,10 @@ def _handler(server: EffectServer) -> type[BaseHTTPRequestHandler]:
 
 
 def call(port: int, method: str, path: str, body: Any = None, *, key: str | None = None) -> Any:
-    """One request; None for a 404, OSError for everything else that is no success. Plain sockets: a client library
-    would take longer to import than a child of these tests lives."""
+    """Send one request. Returns None for a 404 and raises OSError for other errors.
+
+    Uses plain sockets because importing an HTTP client takes longer than most children of these tests run.
+    """
     raw = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.0\r\nContent-Length: {len(raw)}\r\n"
     head += "" if key is None else f"Idempotency-Key: {key}\r\n"

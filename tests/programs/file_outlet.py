@@ -12,7 +12,10 @@ import duramen
 
 
 class FileOutlet:
-    """Writes one line for each event. Idempotent: skips events that the file already holds."""
+    """Writes one line for each event. Idempotent: skips events that the file already holds.
+
+    With `die_after`, the process is killed after that many events.
+    """
 
     name = "file"
 
@@ -23,10 +26,10 @@ class FileOutlet:
     def held(self) -> list[tuple[str, int]]:
         """The events in the file, in order, without an incomplete last line."""
         text = self._path.read_text() if self._path.exists() else ""
-        whole = text.rpartition("\n")[0]
-        if len(whole) + 1 < len(text):
-            os.truncate(self._path, len(whole) + 1 if whole else 0)
-        return [(session, position) for session, position, _ in map(json.loads, whole.splitlines())]
+        complete = text.rpartition("\n")[0]
+        if len(complete) + 1 < len(text):
+            os.truncate(self._path, len(complete) + 1 if complete else 0)
+        return [(session, position) for session, position, _ in map(json.loads, complete.splitlines())]
 
     def apply(self, events: Sequence[duramen.Event]) -> None:
         held = set(self.held())

@@ -1,7 +1,7 @@
 """A small process that forks children on request. `child_processes` is the other side.
 
-It never opens a store and has one thread, so a fork is cheap and safe. Each child opens its own handle. Children do not
-outlive it: when its standard input ends, it kills them.
+It never opens a store and has one thread, so a fork is cheap and safe. Each child opens its own handle. When standard
+input ends, the server kills its children and exits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from duramen.stores import postgres, sqlite  # noqa: F401 - imported once here, not in each child
 from duramen.testing.crash import die_at
 
-from . import crash_task, file_outlet, interrupted_appends, memory_handles, store_clients, writer  # noqa: F401 - likewise
+from . import crash_task, file_outlet, interrupted_appends, memory_handles, store_clients, writer  # noqa: F401
 from .writer import print_line
 
 
@@ -34,7 +34,7 @@ def _run_child(request: dict[str, Any]) -> None:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:  # noqa: BLE001 - the test reads it
+    except BaseException:  # noqa: BLE001 - the test reads the traceback
         traceback.print_exc()
         sys.stderr.flush()
     finally:

@@ -1,7 +1,7 @@
 """A program that forks with an open handle: python -m programs.fork_with_handle ADDRESS
 
-The child tries everything with the handle of its parent and exits normally, with clean-up. Then the parent continues.
-Prints one JSON document.
+The child tries every operation with the handle of its parent and exits normally. Then the parent continues to use the
+handle. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _try_everything(store: duramen.Duramen) -> dict[str, str]:
         try:
             use()
             outcomes[name] = "worked"
-        except Exception as error:  # noqa: BLE001 - the test reads which
+        except Exception as error:  # noqa: BLE001 - the test reads the name of the error
             outcomes[name] = type(error).__name__
     return outcomes
 
@@ -47,7 +47,7 @@ def _try_everything(store: duramen.Duramen) -> dict[str, str]:
 def main(address: str) -> None:
     store = duramen.open(address)
     store.session("a").append("note", "before", subject="alice")
-    list(store.session("a").follow(timeout=0.05))  # now all connections of the handle are open
+    list(store.session("a").follow(timeout=0.05))  # opens all connections of the handle
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,10 +60,10 @@ def main(address: str) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     for number in range(20):
         store.session("a").append("note", f"after {number}")
-    found = [event.data for event in store.session("a").events()]
+    events = [event.data for event in store.session("a").events()]
     sound = store.verify().ok
     store.close()
-    sys.stdout.write(json.dumps({"child": outcomes, "status": status, "events": found, "sound": sound}))
+    sys.stdout.write(json.dumps({"child": outcomes, "status": status, "events": events, "sound": sound}))
 
 
 if __name__ == "__main__":

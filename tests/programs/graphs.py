@@ -1,4 +1,4 @@
-"""Graphs for tests, and a process that chats through one until it is killed."""
+"""LangGraph graphs for tests, and a program that chats through one of them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Notes(TypedDict):
     notes: Annotated[list[str], operator.add]
 
 
-def on(thread: str, **more: Any) -> Any:
+def thread_config(thread: str, **more: Any) -> Any:
     """The configuration of a thread."""
     return {"configurable": {"thread_id": thread, **more}}
 
 
-def said(text: str) -> dict[str, Any]:
-    """What a user says, as a graph's input."""
+def user_message(text: str) -> dict[str, Any]:
+    """A message of the user as the input of a graph."""
     return {"messages": [HumanMessage(text, id=f"user-{text}")]}
 
 
 def texts(state: Any) -> list[str]:
-    """What was said, of a state or a snapshot of one."""
+    """The texts of the messages in a state or in a snapshot."""
     values = state if isinstance(state, dict) else state.values
     return [message.content for message in values["messages"]]
 
@@ -50,16 +50,16 @@ def comment(state: Chat) -> dict[str, Any]:
     return {"messages": [AIMessage(f"inner {number}", id=f"inner-{number}")]}
 
 
-def chat(saver: Any, node: Any = answer) -> Any:
-    """One node that answers."""
+def chat_graph(saver: Any, node: Any = answer) -> Any:
+    """A graph with one node that answers."""
     builder = StateGraph(Chat)
     builder.add_node("answer", node)
     builder.add_edge(START, "answer")
     return builder.compile(checkpointer=saver)
 
 
-def asking(saver: Any) -> Any:
-    """A node that asks before it answers, and one after it."""
+def question_graph(saver: Any) -> Any:
+    """A graph that interrupts in its second node of three."""
 
     def ask(state: Notes) -> dict[str, Any]:
         return {"notes": [f"you answered {interrupt('well?')}"]}
@@ -74,7 +74,7 @@ def asking(saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def nested(saver: Any, **inner: Any) -> Any:
+def nested_graph(saver: Any, **inner: Any) -> Any:
     """A graph whose second node is a graph with the same messages."""
     sub = StateGraph(Chat)
     sub.add_node("inner", comment)
@@ -87,8 +87,8 @@ def nested(saver: Any, **inner: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def delta(saver: Any, every: int) -> Any:
-    """The same chat with a channel that is stored whole only now and then."""
+def delta_graph(saver: Any, every: int) -> Any:
+    """A chat whose channel stores a full snapshot only every few steps."""
 
     def add_all(messages: Any, writes: Any) -> Any:
         for write in writes:
@@ -102,8 +102,8 @@ def delta(saver: Any, every: int) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def forked(saver: Any) -> Any:
-    """Three nodes at once, and one that sees what all of them wrote."""
+def parallel_graph(saver: Any) -> Any:
+    """A graph with three parallel nodes and one that joins them."""
     builder = StateGraph(Notes)
     for name in ("a", "b", "c"):
         builder.add_node(name, lambda state, name=name: {"notes": [name]})
@@ -113,13 +113,13 @@ def forked(saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def talk(say: Callable[[str], None], address: str, thread: str, turns: int) -> None:
-    """Chat until the thread holds so many turns, from wherever it stands; says each turn that is saved."""
+def chat_until(report: Callable[[str], None], address: str, thread: str, turns: int) -> None:
+    """Continue a thread until it has so many turns. Reports each saved turn."""
     with duramen.open(address) as dm:
-        graph = chat(DuramenSaver(dm))
-        if graph.get_state(on(thread)).next:
-            graph.invoke(None, on(thread))
-        begun = len(graph.get_state(on(thread)).values.get("messages", ())) // 2
+        graph = chat_graph(DuramenSaver(dm))
+        if graph.get_state(thread_config(thread)).next:
+            graph.invoke(None, thread_config(thread))
+        begun = len(graph.get_state(thread_config(thread)).values.get("messages", ())) // 2
         for turn in range(begun, turns):
-            graph.invoke(said(str(turn)), on(thread))
-            say(str(turn))
+            graph.invoke(user_message(str(turn)), thread_config(thread))
+            report(str(turn))

@@ -1,4 +1,4 @@
-"""Interrupts an append at every place where Python can deliver a signal, and checks that the store still works."""
+"""Interrupts an append at every place where Python can handle a signal, and checks that the store still works."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HANG_SECONDS = 15
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt at the n-th place where a signal can be handled: when a function is entered, and
-    when a built-in one has returned."""
+    """Raises KeyboardInterrupt at the n-th place where Python can handle a signal: when a function is entered, and when
+    a built-in function has returned."""
 
     def __init__(self, nth: int) -> None:
         self._left = nth
@@ -32,7 +32,7 @@ class Interrupt:
         sys.setprofile(None)
 
     def _count_down(self, frame: Any, event: str, what: Any) -> None:
-        del frame, what  # the traceback must not keep anything alive that a real interrupt would not
+        del frame, what  # so that the traceback does not hold references to them
         if event in ("call", "c_return"):
             self._left -= 1
             if self._left == 0:
@@ -41,8 +41,11 @@ class Interrupt:
 
 
 class ConcurrentAppends:
-    """Threads that append while the main thread does. One leads a commit group and waits until the others have joined
-    the next group, before the main thread ("following") or after it ("leading")."""
+    """Threads that append at the same time as the main thread.
+
+    One thread leads a commit group until the others have joined the next group. With `place` "following" they join
+    before the main thread, with "leading" after it.
+    """
 
     def __init__(self, store: duramen.Duramen, place: str, number: int) -> None:
         self.unexpected: list[str] = []
@@ -55,7 +58,7 @@ class ConcurrentAppends:
         self._held.wait()
         if place == "following":
             self._start_others()
-        self._helper = threading.Thread(target=self._go_on, args=(place,))
+        self._helper = threading.Thread(target=self._release, args=(place,))
         self._helper.start()
 
     def _hold(self, point: str) -> None:
@@ -66,9 +69,9 @@ class ConcurrentAppends:
     def _start_others(self) -> None:
         for thread in self._others:
             thread.start()
-        time.sleep(0.003)  # time to join the group; if it was too short, this round only tests less
+        time.sleep(0.003)  # usually long enough to join the group; otherwise this round tests less
 
-    def _go_on(self, place: str) -> None:
+    def _release(self, place: str) -> None:
         time.sleep(0.003)
         if place == "leading":
             self._start_others()
@@ -78,8 +81,8 @@ class ConcurrentAppends:
         try:
             self._store.session("a").append("note", [self._number, index])
         except DuramenError:
-            return  # the leader was interrupted: it may or may not be stored
-        except BaseException as error:  # noqa: BLE001 - nothing else may surface here
+            return  # the leader was interrupted, so the append may or may not be stored
+        except BaseException as error:  # noqa: BLE001 - no other error may occur
             self.unexpected.append(repr(error))
 
     def join(self) -> list[str]:
@@ -92,25 +95,27 @@ class ConcurrentAppends:
 
 
 def interrupt_every_step(say: Callable[[str], None], address: str, place: str, kind: str) -> None:
-    """Append repeatedly, interrupted one step later each time, until an append succeeds. After each, this handle and
-    another one must be able to write. Prints the number of steps and what went wrong."""
+    """Append repeatedly, interrupted one place later each time, until an append succeeds.
+
+    After each append, this handle and another one must be able to write. Prints the number of appends and the failures.
+    """
     with duramen.open(address, timeout=5) as store, duramen.open(address, timeout=5) as other:
         store.session("a").append("note", "first")
         number, interrupted = 0, True
-        wrong: list[Any] = []
-        while interrupted and not wrong:
+        failures: list[Any] = []
+        while interrupted and not failures:
             number += 1
             faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
             others = ConcurrentAppends(store, place, number) if place != "alone" else None
             interrupted = _append(store, kind, number)
-            wrong += others.join() if others is not None else []
-            for handle, size in ((store, 3000), (other, 1)):  # a large payload first: it relies on the cached head
+            failures += others.join() if others is not None else []
+            for handle, size in ((store, 3000), (other, 1)):  # the large payload relies on the cached head
                 try:
                     handle.session("a").append("note", f"after {number} " * size)
                 except DuramenError as error:
-                    wrong.append(f"after step {number}: {error!r}")
+                    failures.append(f"after append {number}: {error!r}")
         faulthandler.cancel_dump_traceback_later()
-        say(json.dumps([number, wrong]))
+        say(json.dumps([number, failures]))
 
 
 def _append(store: duramen.Duramen, kind: str, number: int) -> bool:

@@ -1,7 +1,7 @@
 """An HTTP server on 127.0.0.1 with the protocols of the model providers and their failures.
 
 with ModelServer() as server:
-    server.answers = [says(500, error("boom")), hangs]
+    server.answers = [responds(500, error("boom")), hangs]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ModelServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.answers: list[Answer] = []
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.over = threading.Event()
+        self.closing = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
     def __enter__(self) -> Self:
@@ -31,13 +31,13 @@ class ModelServer(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.closing.set()
         self.shutdown()
         self._thread.join()
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The client closed the connection, as expected."""
+        """Ignore it: the client closed the connection, as expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,59 +58,59 @@ class _Handler(BaseHTTPRequestHandler):
 Answer = Callable[[_Handler], None]
 
 
-def says(status: int, body: Any, **headers: str) -> Answer:
-    """Answers with these bytes, or with this value as JSON."""
+def responds(status: int, body: Any, **headers: str) -> Answer:
+    """Answers with these bytes, or with any other value as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    def answer(to: _Handler) -> None:
-        to.send_response(status)
+    def answer(handler: _Handler) -> None:
+        handler.send_response(status)
         for name, value in ({"content_type": "application/json"} | headers).items():
-            to.send_header(name.replace("_", "-"), value)
-        to.send_header("content-length", str(len(content)))
-        to.end_headers()
-        to.wfile.write(content)
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("content-length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
 
     return answer
 
 
-def hangs(to: _Handler) -> None:
+def hangs(handler: _Handler) -> None:
     """Does not answer, for longer than any timeout."""
-    to.close_connection = True
-    to.server.over.wait(10)
+    handler.close_connection = True
+    handler.server.closing.wait(10)
 
 
-def drips(to: _Handler) -> None:
-    """Sends white space, as gateways do, for longer than any timeout."""
-    _begin(to)
+def trickles(handler: _Handler) -> None:
+    """Sends a blank now and then, as gateways do, for longer than any timeout."""
+    _begin(handler)
     for _ in range(200):
-        if not to.server.over.wait(0.05):
-            to.wfile.write(b" ")
+        if not handler.server.closing.wait(0.05):
+            handler.wfile.write(b" ")
 
 
-def pours(to: _Handler) -> None:
-    """Sends more bytes than an answer may have."""
-    _begin(to)
+def floods(handler: _Handler) -> None:
+    """Sends more bytes than the size limit of an answer."""
+    _begin(handler)
     for _ in range(64):
-        to.wfile.write(b" " * 2**20)
+        handler.wfile.write(b" " * 2**20)
 
 
-def vanishes(to: _Handler) -> None:
+def disconnects(handler: _Handler) -> None:
     """Closes the connection without an answer."""
-    to.close_connection = True
+    handler.close_connection = True
 
 
-def breaks_off(to: _Handler) -> None:
-    """Closes the connection in the middle of the answer."""
-    _begin(to, content_length="100")
-    to.wfile.write(b'{"choices": [')
+def truncates(handler: _Handler) -> None:
+    """Closes the connection before the end of the answer."""
+    _begin(handler, content_length="100")
+    handler.wfile.write(b'{"choices": [')
 
 
-def _begin(to: _Handler, **headers: str) -> None:
-    to.close_connection = True
-    to.send_response(200)
+def _begin(handler: _Handler, **headers: str) -> None:
+    handler.close_connection = True
+    handler.send_response(200)
     for name, value in headers.items():
-        to.send_header(name.replace("_", "-"), value)
-    to.end_headers()
+        handler.send_header(name.replace("_", "-"), value)
+    handler.end_headers()
 
 
 def error(message: str, kind: str = "api_error") -> dict[str, Any]:
@@ -118,17 +118,17 @@ def error(message: str, kind: str = "api_error") -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def claude(*blocks: dict[str, Any], stop: str = "end_turn") -> dict[str, Any]:
-    """The body of an answer of Anthropic's."""
+def anthropic_body(*blocks: dict[str, Any], stop: str = "end_turn") -> dict[str, Any]:
+    """The body of an answer from Anthropic."""
     return {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": blocks, "stop_reason": stop}
 
 
-def gpt(content: Any, *, stop: str = "stop", **message: Any) -> dict[str, Any]:
-    """The body of an answer of OpenAI's."""
+def openai_body(content: Any, *, stop: str = "stop", **message: Any) -> dict[str, Any]:
+    """The body of an answer from OpenAI."""
     choice = {"index": 0, "finish_reason": stop, "message": {"role": "assistant", "content": content} | message}
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "x", "choices": [choice]}
 
 
-def good(protocol: str, text: str) -> dict[str, Any]:
-    """The body of an answer that holds this text."""
-    return claude({"type": "text", "text": text}) if protocol == "anthropic" else gpt(text)
+def text_body(protocol: str, text: str) -> dict[str, Any]:
+    """The body of an answer with this text."""
+    return anthropic_body({"type": "text", "text": text}) if protocol == "anthropic" else openai_body(text)

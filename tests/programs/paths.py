@@ -1,4 +1,4 @@
-"""Where the repository, the tests and their data are."""
+"""Paths of the repository, the tests and their data."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Opens a store on the simulated disk that loses unsynced writes."""
+"""Opens a store on a simulated disk that loses unsynced writes at a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks requests as Anthropic and OpenAI do: by the types of their SDKs, and by rules that types cannot express."""
+"""Checks requests as Anthropic and OpenAI do: against the types of their SDKs, and rules that types cannot express."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _adapter(type: Any) -> TypeAdapter[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A validated value with its iterators as lists."""
+    """A validated value, with lists in place of iterators."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
@@ -30,25 +30,25 @@ def _plain(value: Any) -> Any:
 
 
 def check_anthropic(form: dict[str, Any], tools: list[Any] | None = None) -> list[dict[str, Any]]:
-    """Refuse what Anthropic's Messages API would refuse; returns the messages."""
+    """Fail if Anthropic's Messages API would refuse the request. Returns its messages."""
     request = {"model": "m", "max_tokens": 5, **form, **({"tools": tools} if tools else {})}
     assert _plain(_adapter(MessageCreateParamsNonStreaming).validate_python(request)) == request
     json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
     messages: list[dict[str, Any]] = form["messages"]
     assert [message["role"] for message in messages] == (["user", "assistant"] * len(messages))[: len(messages)]
     ids: list[str] = []
-    due: list[str] = []
+    pending: list[str] = []
     for message in messages:
         blocks = message["content"]
         assert blocks
         answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
-        assert answered == due
+        assert answered == pending
         assert all(block["type"] == "tool_result" for block in blocks[: len(answered)])
-        due = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        ids += due
+        pending = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        ids += pending
         for block in blocks:
             _check_block(block, message["role"])
-    assert due == []
+    assert pending == []
     assert len(ids) == len(set(ids))
     assert form.get("system", "x").strip()
     return messages
@@ -71,20 +71,20 @@ def _check_block(block: dict[str, Any], role: str) -> None:
 
 
 def check_openai(form: dict[str, Any], tools: list[Any] | None = None) -> list[dict[str, Any]]:
-    """Refuse what OpenAI's chat completions would refuse; returns the messages."""
+    """Fail if OpenAI's chat completions would refuse the request. Returns its messages."""
     request = {"model": "m", **form, **({"tools": tools} if tools else {})}
     assert _plain(_adapter(CompletionCreateParamsNonStreaming).validate_python(request)) == request
     json.dumps(request, ensure_ascii=False, allow_nan=False).encode()
     messages: list[dict[str, Any]] = form["messages"]
     ids: list[str] = []
-    due: list[str] = []
+    pending: list[str] = []
     for index, message in enumerate(messages):
-        assert (message["role"] == "tool") == bool(due)
+        assert (message["role"] == "tool") == bool(pending)
         assert message["role"] != "system" or index == 0
-        if due:
-            assert message["tool_call_id"] == due.pop(0)
+        if pending:
+            assert message["tool_call_id"] == pending.pop(0)
         calls = message.get("tool_calls", [])
-        due = due or [call["id"] for call in calls]
+        pending = pending or [call["id"] for call in calls]
         ids += [call["id"] for call in calls]
         for call in calls:
             assert _NAME.fullmatch(call["id"])
@@ -92,10 +92,10 @@ def check_openai(form: dict[str, Any], tools: list[Any] | None = None) -> list[d
             assert isinstance(json.loads(call["function"]["arguments"], parse_constant=_refuse), dict)
         assert calls or message["role"] == "tool" or message["content"]
         assert _NAME.fullmatch(message.get("name", "x"))
-    assert due == []
+    assert pending == []
     assert len(ids) == len(set(ids))
     return messages
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -24,6 +24,7 @@ from duramen.testing.crash import die_at
 
 from .append_audit import write_one
 from .child_processes import Gate, pass_gate
+from .seeds import seeded
 
 Say = Callable[[str], None]
 
@@ -33,7 +34,7 @@ def open_first(say: Say, addresses: list[str], gate: str, count: int) -> None:
     for address in addresses:
         closed = Gate(Path(gate))
         children = [_forked(lambda: _open_and_write(say, address, closed)) for _ in range(count)]  # noqa: B023
-        time.sleep(0.005)  # most of them wait at the gate by now
+        time.sleep(0.005)  # most of them wait at the gate now
         closed.open()
         for child in children:
             os.waitpid(child, 0)
@@ -42,7 +43,7 @@ def open_first(say: Say, addresses: list[str], gate: str, count: int) -> None:
 def _open_and_write(say: Say, address: str, gate: Gate) -> None:
     gate.open()  # releases this process's lock on the gate
     pass_gate(gate.path)
-    time.sleep(random.Random(os.getpid()).uniform(0, 0.002))
+    time.sleep(seeded(os.getpid()).uniform(0, 0.002))
     with duramen.open(address) as store:
         say(str(store.session("a").append("opened").position))
 
@@ -52,7 +53,7 @@ def _forked(work: Callable[[], None]) -> int:
     if child == 0:
         try:
             work()
-        except BaseException:  # noqa: BLE001 - the test reads it
+        except BaseException:  # noqa: BLE001 - the test reads the traceback
             traceback.print_exc()
             sys.stderr.flush()
         finally:
@@ -61,7 +62,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
-    """Append under keys that others use as well. Prints the events returned."""
+    """Append under keys that other processes use too. Prints the returned events."""
     with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
@@ -71,7 +72,7 @@ def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
 
 
 def append_at_positions(say: Say, address: str, gate: str, positions: int) -> None:
-    """Append at each expected position while others do the same. Prints the positions won and the conflicts."""
+    """Append at each expected position while other processes do the same. Prints own positions and conflicts."""
     with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
@@ -97,7 +98,7 @@ def append_for(say: Say, address: str, gate: str, seconds: float) -> None:
 
 
 def append_in_orders(say: Say, address: str, gate: str, orders: list[list[str]], rounds: int) -> None:
-    """Threads of one handle append to the same sessions, each in another order."""
+    """Threads of one handle append to the same sessions, each thread in another order."""
     with duramen.open(address) as store:
 
         def work(order: list[str]) -> None:
@@ -120,8 +121,8 @@ def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
 
 
 def append_slowly(say: Say, address: str, session: str, count: int) -> None:
-    """Append events one by one, some in batches, with pauses in between."""
-    chance = random.Random(count)
+    """Append events, some in batches, with pauses."""
+    chance = seeded("slow appends", count)
     with duramen.open(address) as store:
         number = 0
         while number < count:
@@ -130,7 +131,7 @@ def append_slowly(say: Say, address: str, session: str, count: int) -> None:
             store.session(session).append_all(drafts)
             number += size
             if chance.random() < 0.05:
-                time.sleep(0.03)  # followers wait here: the next append has to wake them
+                time.sleep(0.03)  # followers start to wait, and the next append must wake them
 
 
 def erase(say: Say, address: str, subject: str) -> None:
@@ -140,7 +141,7 @@ def erase(say: Say, address: str, subject: str) -> None:
 
 
 def hold_read_transaction(say: Say, path: str) -> None:
-    """Another program that keeps a read transaction open."""
+    """Hold a read transaction open, like another program."""
     connection = sqlite3.connect(path)
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM duramen_events").fetchall()
@@ -149,7 +150,7 @@ def hold_read_transaction(say: Say, path: str) -> None:
 
 
 def stop_in_append(say: Say, address: str, session: str) -> None:
-    """Stop the process in the middle of an append, with all locks held, until it is continued."""
+    """Stop the process inside an append, with all locks held, until it gets SIGCONT."""
 
     def stop(point: str) -> None:
         if point == "append.inserted":
@@ -158,12 +159,12 @@ def stop_in_append(say: Say, address: str, session: str) -> None:
 
     with duramen.open(address) as store:
         crashpoints.listen(stop)
-        store.session(session).append("held", "by " + session)  # the first of its session: the long way
+        store.session(session).append("held", "by " + session)  # the first append of a session takes more locks
     say("done")
 
 
 def fork_and_die(say: Say, address: str, session: str) -> None:
-    """Fork with an open handle, then be killed in the middle of an append. The child sleeps; prints its id."""
+    """Fork with an open handle, then get killed inside an append. Prints the id of the forked child, which sleeps."""
     store = duramen.open(address)
     store.session("before").append("note")
     child = os.fork()
@@ -176,8 +177,8 @@ def fork_and_die(say: Say, address: str, session: str) -> None:
 
 
 def reopen_after_fork(say: Say, address: str) -> None:
-    """Fork with an open handle. The child opens one of its own and is killed at the end; in between, the parent
-    closes the handle that it had."""
+    """Fork with an open handle. The child opens its own handle and writes, and the parent closes the first handle
+    meanwhile. The child is killed at the end."""
     store = duramen.open(address)
     write_one(store.session("a"), "parent", 0, say)
     closed, child_wrote = os.pipe(), os.pipe()
@@ -218,7 +219,7 @@ def close_and_fork(say: Say, address: str) -> None:
 
 
 def append_after_gate(say: Say, address: str, gate: str, idle: str) -> None:
-    """Append when the gate opens, be interrupted in it, then wait until the second gate opens."""
+    """Append when the gate opens, get interrupted, then wait until the second gate opens."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with duramen.open(address) as store:
         say("ready")
@@ -254,14 +255,16 @@ def append_to_stalled_store(say: Say, address: str, gate: str, threads: int, tim
 
 
 def append_under_interrupts(say: Say, address: str, by: str, rounds: int, threads: int) -> None:
-    """The main thread is interrupted repeatedly while it appends. Other threads must not be affected."""
+    """Interrupt the main thread repeatedly while it appends. Other threads must not be affected."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chance = random.Random(rounds)
+    chance = seeded("interrupts", rounds)
     store = duramen.open(address, timeout=10)
     ending = threading.Event()
-    neighbours = [threading.Thread(target=_neighbour, args=(say, store, index, ending)) for index in range(threads)]
-    for neighbour in neighbours:
-        neighbour.start()
+    other_threads = [
+        threading.Thread(target=_append_until, args=(say, store, index, ending)) for index in range(threads)
+    ]
+    for other_thread in other_threads:
+        other_thread.start()
     session, numbers = store.session("a"), itertools.count()
     if by == "point":
         crashpoints.listen(lambda _: _interrupt_main(chance))
@@ -273,8 +276,8 @@ def append_under_interrupts(say: Say, address: str, by: str, rounds: int, thread
                 write_one(session, "main", next(numbers), lambda _: None)
     crashpoints.listen(None)
     ending.set()
-    for neighbour in neighbours:
-        neighbour.join()
+    for other_thread in other_threads:
+        other_thread.join()
     write_one(session, "main", next(numbers), say)
     store.close()
 
@@ -284,14 +287,14 @@ def _interrupt_main(chance: random.Random) -> None:
         raise KeyboardInterrupt
 
 
-def _neighbour(say: Say, store: duramen.Duramen, index: int, ending: threading.Event) -> None:
+def _append_until(say: Say, store: duramen.Duramen, index: int, ending: threading.Event) -> None:
     number = 0
     while not ending.is_set():
         try:
             write_one(store.session("a"), f"n{index}", number, say)
         except DuramenError:
-            pass  # the leader was interrupted: it may or may not be stored
-        except BaseException as error:  # noqa: BLE001 - nothing else may surface here
-            os.write(2, f"neighbour {index} got {error!r}\n".encode())
+            pass  # the leader was interrupted, so the append may or may not be stored
+        except BaseException as error:  # noqa: BLE001 - no other error may occur
+            os.write(2, f"thread {index} got {error!r}\n".encode())
             os._exit(3)
         number += 1

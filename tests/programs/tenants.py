@@ -1,4 +1,4 @@
-"""Two workspaces in one PostgreSQL, with rows of both in every table."""
+"""Two workspaces in one PostgreSQL database, both with rows in every table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import duramen
 from duramen.memory.index import segment_writer
 
 from .child_processes import until
-from .memory_handles import come_to_rest, open_memory
+from .memory_handles import finish_indexing, open_memory
 
 OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
-"""The second one needs quoting."""
+"""The second name needs quoting."""
 
 TABLES = """
     SELECT c.relname FROM pg_class c
@@ -37,7 +37,7 @@ class RecordingOutlet:
 
 @duramen.step
 def query_rows(query: str) -> list[Any]:
-    """Rows that user code reads on the connection of the transaction."""
+    """The rows that a query reads on the connection of the step."""
     return [list(row) for row in duramen.transaction().execute(query).fetchall()]
 
 
@@ -47,34 +47,34 @@ def report(query: str) -> list[Any]:
 
 
 def write_all_tables(dm: duramen.Duramen) -> RecordingOutlet:
-    """Write a row to every table, with the same names and words in each workspace."""
+    """Write rows to every table. All workspaces get the same names and words."""
     session = dm.session("talk")
     session.append("note", f"large {dm.workspace}" * 5_000, subject="ada", key="first")
     session.say("user", "The sun is up", subject="ada")
     session.checkpoint({"messages": [{"n": number} for number in range(20)]})
     session.remember("the sun is up", subject="ada", key="sun", fresh=True)
     dm.memory.recall("sun", subject="ada")
-    usual, segment_writer.MIN_CHANGES = segment_writer.MIN_CHANGES, 1
+    default, segment_writer.MIN_CHANGES = segment_writer.MIN_CHANGES, 1
     try:
-        come_to_rest(dm)
+        finish_indexing(dm)
     finally:
-        segment_writer.MIN_CHANGES = usual
+        segment_writer.MIN_CHANGES = default
     session.fork("branch", at=1).append("note", f"in the branch of {dm.workspace}")
     dm.run(report, "SELECT 1", id="report")
     session.lease("worker", seconds=60)
     outlet = RecordingOutlet()
-    until(lambda: dm.deliver(outlet) or outlet.events, "the feed to be free")
+    until(lambda: dm.deliver(outlet) or outlet.events, "the first delivery")
     return outlet
 
 
-def fill(url: str) -> None:
+def fill_workspaces(url: str) -> None:
     """Fill both workspaces."""
     for workspace in (OURS, THEIRS):
         with open_memory(url, workspace=workspace) as dm:
             write_all_tables(dm)
 
 
-def tables(url: str) -> list[str]:
-    """Every table of the schema that belongs to tenants, as the catalog has them."""
+def tenant_tables(url: str) -> list[str]:
+    """All tables with rows of tenants, from the catalog."""
     with psycopg.connect(url, autocommit=True) as connection:
         return [f"duramen.{row[0]}" for row in connection.execute(TABLES)]

@@ -1,4 +1,4 @@
-"""An unreliable network between client and PostgreSQL: it delays, drops and half-closes connections."""
+"""A proxy between client and PostgreSQL that delays data and drops or half-closes connections."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 
 class UnreliableProxy:
-    """An asyncio proxy on its own thread. While `unreliable`, it may delay data, drop the connection on both sides, or
-    close one side."""
+    """An asyncio proxy on its own thread. While it is unreliable, it may delay data, drop the connection on both sides,
+    or close one side."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, chance: random.Random) -> None:
         parts = urlsplit(url)
         self._server = (parts.hostname, parts.port)
-        self._chance = random.Random(seed)
+        self._chance = chance
         self._unreliable = False
         self._ends: list[asyncio.StreamWriter] = []
         self.faults: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class UnreliableProxy:
             end.transport.abort()
             end.close()
         self._ends.clear()
-        await asyncio.sleep(0.05)  # time for the transports to be gone
+        await asyncio.sleep(0.05)  # so that the transports can close
 
     def __enter__(self) -> Self:
         return self

@@ -1,11 +1,11 @@
-"""A process that writes turns back with a model."""
+"""A process that extracts memories from turns with a model (write-back)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import duramen
-from duramen.memory import memory_service as handle  # noqa: F401 - loaded once, so that no child has to
+from duramen.memory import memory_service  # noqa: F401 - imported once, not in each child
 from duramen.models import openai  # noqa: F401
 from duramen.testing.clock import FakeClock
 
@@ -19,9 +19,9 @@ TURNS = (
 
 
 def take_turns(dm: duramen.Duramen, session: str = "s", subject: str | None = "ada") -> None:
-    """A conversation with more to remember than the rules find."""
-    for number, said in enumerate(TURNS):
-        dm.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
+    """A conversation with facts that only a model finds."""
+    for number, text in enumerate(TURNS):
+        dm.session(session).turn(text, model=lambda context: "I see.", subject=subject, id=str(number))
 
 
 def write_back_with_model(say: Callable[[str], None], address: str, url: str, later: float) -> None:

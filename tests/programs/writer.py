@@ -1,8 +1,8 @@
-"""A writer to be killed: appends to sessions in turn and prints a line for each append that returned.
+"""A writer that tests kill. It appends to sessions in turn and prints a line for each append that returned.
 
     python writer.py ADDRESS WRITER FIRST COUNT SESSION...
 
-DURAMEN_CRASH_AT=append.committed:3 makes it die there.
+With DURAMEN_CRASH_AT=append.committed:3, it is killed at the third visit of that point.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def append_with_new_handles(
 def write(
     say: Callable[[str], None], address: str, writer: str, first: int, count: int, sessions: list[str], threads: int = 1
 ) -> None:
-    """Append `count` events, those of each thread numbered from `first`; threads share one handle."""
+    """Append `count` events in each thread, numbered from `first`. Threads share one handle."""
     with duramen.open(address) as store:
 
         def work(name: str) -> None:

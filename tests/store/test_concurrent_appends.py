@@ -1,4 +1,4 @@
-"""Appends of several writers to one session: fences, moved heads, signals, open transactions."""
+"""Several writers append to one session: fences, changed heads, signals, open transactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def append(dm: Duramen, *kinds: str, fence: int | None = None, synced: bool = True) -> int:
-    """Append events to session "s" as a run does; the last position."""
+    """Append events to session "s" as a run does. Returns the last position."""
     journal = dm._core._journal
 
     async def work() -> int:
@@ -44,7 +44,7 @@ def acquire(dm: Duramen, clock: FakeClock) -> int:
 
 @pytest.mark.promise("X16")
 @pytest.mark.parametrize("kinds", [("one",), ("one", "two")])
-def test_only_the_current_fence_writes(address: str, kinds: tuple[str, ...]) -> None:
+def test_only_the_current_fence_can_write(address: str, kinds: tuple[str, ...]) -> None:
     clock = FakeClock()
     with duramen.open(address, clock=clock) as dm:
         stale, fence = acquire(dm, clock), acquire(dm, clock)
@@ -62,7 +62,7 @@ def test_only_the_current_fence_writes(address: str, kinds: tuple[str, ...]) -> 
 
 @pytest.mark.promise("J5", "J14")
 @pytest.mark.parametrize("synced", [True, False])
-def test_writers_of_two_handles_take_turns(address: str, synced: bool) -> None:
+def test_two_handles_can_append_in_turn(address: str, synced: bool) -> None:
     with duramen.open(address) as one, duramen.open(address) as two:
         expected = [f"{who}{turn}" for turn in range(10) for who in ("a", "b")]
         for turn in range(10):
@@ -78,7 +78,7 @@ def add(number: int) -> int:
 
 
 @pytest.mark.promise("X16")
-def test_a_run_that_lost_its_lease_raises(address: str) -> None:
+def test_a_run_that_lost_its_lease_raises_lease_lost(address: str) -> None:
     clock = FakeClock()
 
     @duramen.step
@@ -90,31 +90,31 @@ def test_a_run_that_lost_its_lease_raises(address: str) -> None:
         return 1
 
     @duramen.task
-    def robbed() -> int:
+    def lose_lease() -> int:
         return add(take_over())
 
     with duramen.open(address, clock=clock) as dm:
         with pytest.raises(LeaseLost):
-            dm.run(robbed, id="r")
+            dm.run(lose_lease, id="r")
         assert [one.type for one in dm.session("r").events()] == ["run.started", "step.started"]
 
 
 @pytest.mark.promise("X15")
-def test_a_run_takes_in_a_signal_that_another_handle_sent_during_a_step(address: str) -> None:
+def test_a_run_receives_a_signal_that_another_handle_sent_during_a_step(address: str) -> None:
     @duramen.step
     def send(dm: Duramen) -> int:
         dm.signal("r", "news", 7)
         return 1
 
     @duramen.task
-    def hear() -> Any:
+    def receive_news() -> Any:
         sender[0]()
         add(1)
         return duramen.receive("news")
 
     with duramen.open(address) as dm, duramen.open(address) as other:
         sender = [lambda: send(other)]
-        assert dm.run(hear, id="r") == 7
+        assert dm.run(receive_news, id="r") == 7
 
 
 def test_a_closed_store_raises_store_closed(address: str) -> None:
@@ -126,23 +126,23 @@ def test_a_closed_store_raises_store_closed(address: str) -> None:
 
 
 @pytest.mark.promise("X10")
-def test_nothing_else_gets_into_the_transaction_of_a_step(address: str) -> None:
+def test_the_transaction_of_a_step_contains_no_other_append(address: str) -> None:
     @duramen.step
-    def write_aside(dm: Duramen) -> int:
+    def append_elsewhere(dm: Duramen) -> int:
         duramen.transaction()
-        if "postgresql" not in address:  # there, other connections write meanwhile
+        if "postgresql" not in address:  # on PostgreSQL, other connections can write meanwhile
             with pytest.raises(InvalidInput):
-                dm.session("s").append("aside")
+                dm.session("s").append("elsewhere")
         raise ValueError("rolled back")
 
     @duramen.task
-    def tempted() -> int:
+    def run_step() -> int:
         step[0]()
         return 1
 
     with duramen.open(address) as dm:
         append(dm, "before", "before")
-        step = [lambda: write_aside(dm)]
+        step = [lambda: append_elsewhere(dm)]
         with pytest.raises(ValueError, match="rolled back"):
-            dm.run(tempted, id="r")
+            dm.run(run_step, id="r")
         assert [one.type for one in dm.session("s").events()] == ["before", "before"]

@@ -1,4 +1,4 @@
-"""Damage in the rows of memories is said, and never spreads: what cannot be relied on is not built on."""
+"""Damaged memory rows are reported. No new row is derived from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-def spoil(address: str, sql: str) -> None:
+def damage(address: str, sql: str) -> None:
     if address.startswith("postgresql:"):
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(sql.encode())
@@ -37,7 +37,7 @@ def spoil(address: str, sql: str) -> None:
 
 
 def populate(handle: Any) -> None:
-    """Two memories, of which the second has a key, with their index entries and recalls."""
+    """Two memories with index entries and recalls. The second has a key."""
     drive(enter(handle, memory("a"), memory("b", key="k")))
     made = drive(store_of(handle).add_generation(handle.workspace, b"model", active=True))
     rows = drive(known(handle))
@@ -47,13 +47,13 @@ def populate(handle: Any) -> None:
 
 
 @pytest.mark.promise("J8")
-def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(address: str) -> None:
+def test_a_damaged_memory_cannot_be_changed_but_can_be_forgotten(address: str) -> None:
     with duramen.open(address) as dm:
         handle = dm._core
         populate(handle)
-        spoil(address, "UPDATE duramen.memories SET begins = begins + 1 WHERE id = 'b'")
-        sound, damaged = drive(known(handle))
-        assert (sound.intact, damaged.intact) == (True, False)
+        damage(address, "UPDATE duramen.memories SET begins = begins + 1 WHERE id = 'b'")
+        intact, damaged = drive(known(handle))
+        assert (intact.intact, damaged.intact) == (True, False)
         refused = [
             (MemoryChanges(memories=[memory("c"), memory("b", key="k")]),),
             (MemoryChanges(memories=[memory("c"), memory("d", key="k")]),),
@@ -74,15 +74,15 @@ def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(addre
         assert dm.verify().ok
 
 
-def spoiled_audience(address: str) -> str:
-    """On PostgreSQL an audience counts its changes; on SQLite the newest memory has them, and an audience is only a number."""
+def damage_audience_sql(address: str) -> str:
+    """On PostgreSQL an audience counts its changes. On SQLite the newest memory has the count."""
     column = "changes" if "postgresql" in address else "pid"
     return f"UPDATE duramen.audiences SET {column} = {column} + 1"
 
 
 @pytest.mark.promise("J5", "J8")
-def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(address: str) -> None:
-    async def together() -> list[Any]:
+def test_an_append_that_meets_damage_stores_nothing_and_others_succeed(address: str) -> None:
+    async def append_at_once() -> list[Any]:
         async with await duramen.aopen(address) as handle:
             changes = (MemoryChanges(memories=[memory("x", audience=b"good"), memory("y")]),)
             work = [store_changes(handle, f"bad{n}", changes) for n in range(4)]
@@ -91,8 +91,8 @@ def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(addre
 
     with duramen.open(address) as dm:
         populate(dm._core)
-    spoil(address, spoiled_audience(address))
-    outcomes = asyncio.run(together())
+    damage(address, damage_audience_sql(address))
+    outcomes = asyncio.run(append_at_once())
     assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Stored"] * 4
     with duramen.open(address) as dm:
         assert [row.session for row in dm.sessions()] == ["good0", "good1", "good2", "good3", "s"]
@@ -101,13 +101,13 @@ def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(addre
 
 
 @pytest.mark.promise("J8")
-def test_a_damaged_index_entry_is_left_out_and_damaged_recalls_are_not_added_to(address: str) -> None:
+def test_damaged_index_entries_are_skipped_and_damaged_recalls_not_changed(address: str) -> None:
     with duramen.open(address) as dm:
         populate(dm._core)
         word, times = ("words || 'x'::bytea", "7") if "postgresql" in address else ("x'00'", "7")
-        spoil(address, f"UPDATE duramen.index_entries SET words = {word}")
+        damage(address, f"UPDATE duramen.index_entries SET words = {word}")
         assert [(change.words, change.vector) for change in drive(changed(dm._core))] == [(None, None)] * 2
-        spoil(address, f"UPDATE duramen.recalls SET count = {times}")
+        damage(address, f"UPDATE duramen.recalls SET count = {times}")
         (first, _) = drive(known(dm._core))
         with pytest.raises(StoreDamaged, match="recalls of memory"):
             drive(store_of(dm._core).note_recalls("default", [(first.number, 1, 9)]))
@@ -115,45 +115,45 @@ def test_a_damaged_index_entry_is_left_out_and_damaged_recalls_are_not_added_to(
 
 
 @pytest.mark.promise("J8")
-@pytest.mark.parametrize(("begins", "sound"), [(0, False), (2**60, False), (7, False), (9, True)])
-def test_two_of_a_key_that_hold_at_once_are_found(
-    address: str, monkeypatch: pytest.MonkeyPatch, begins: int, sound: bool
+@pytest.mark.parametrize(("begins", "intact"), [(0, False), (2**60, False), (7, False), (9, True)])
+def test_two_memories_of_a_key_that_overlap_in_time_are_detected(
+    address: str, monkeypatch: pytest.MonkeyPatch, begins: int, intact: bool
 ) -> None:
     with duramen.open(address) as dm:
-        drive(enter(dm._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
+        drive(enter(dm._core, memory("a", key="k", begins=5, ends=9 if intact or begins == 7 else None)))
         monkeypatch.setattr("duramen.stores.common.memory_rows.rows_for", lambda row, *_: [row])
         drive(enter(dm._core, memory("b", key="k", begins=begins)))
-        assert dm.verify().ok == sound
+        assert dm.verify().ok == intact
 
 
-SPOILED = {
+DAMAGES = {
     "a lost memory": "DELETE FROM duramen.memories WHERE id = 'b'",
     "a lost event": "DELETE FROM duramen.events WHERE position = 1",
     "a lost audience": "DELETE FROM duramen.audiences",
     "a lost generation": "DELETE FROM duramen.generations",
-    "an audience that is not itself": "",
+    "a changed audience": "",
     "a swapped number": "UPDATE duramen.memories SET number = number + 100 WHERE id = 'a'",
-    "a mark that is wrong": "UPDATE duramen.memories SET indexed = 0 WHERE id = 'a'",
+    "a wrong mark": "UPDATE duramen.memories SET indexed = 0 WHERE id = 'a'",
     "a dropped generation": "UPDATE duramen.generations SET active = -1",
 }
 
 
 @pytest.mark.promise("J8")
-@pytest.mark.parametrize("how", SPOILED)
-def test_what_is_missing_or_wrong_is_found(address: str, how: str) -> None:
+@pytest.mark.parametrize("how", DAMAGES)
+def test_missing_and_wrong_rows_are_detected(address: str, how: str) -> None:
     with duramen.open(address) as dm:
         populate(dm._core)
         assert dm.verify().ok
-        sql = SPOILED[how] or spoiled_audience(address)
+        sql = DAMAGES[how] or damage_audience_sql(address)
         if "postgresql" in address and "number + 100" in sql:
-            spoil(address, "ALTER TABLE duramen.memories ALTER number SET GENERATED BY DEFAULT")
-        spoil(address, sql)
+            damage(address, "ALTER TABLE duramen.memories ALTER number SET GENERATED BY DEFAULT")
+        damage(address, sql)
         assert not dm.verify().ok
         assert drive(store_of(dm._core).damage())
         assert isinstance(drive(store_of(dm._core).memories("default", MemoryQuery())), list)
 
 
-def test_recalls_of_which_the_answer_was_lost_are_not_counted_twice(postgres_url: str) -> None:
+def test_a_retried_recall_count_is_added_once(postgres_url: str) -> None:
     with duramen.open(postgres_url) as dm:
         populate(dm._core)
         number = drive(known(dm._core))[0].number
@@ -165,7 +165,7 @@ def test_recalls_of_which_the_answer_was_lost_are_not_counted_twice(postgres_url
 
 
 @pytest.mark.promise("S4")
-def test_two_handles_on_a_file_count_its_memories_as_one(tmp_path: Path) -> None:
+def test_two_handles_on_one_file_share_counts_and_memories(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, embedder="none") as one, duramen.open(path, embedder="none") as other:
         for number in range(6):

@@ -1,4 +1,4 @@
-"""Every store keeps the contract, in both APIs."""
+"""Each store passes the store contract, through both APIs."""
 
 from __future__ import annotations
 

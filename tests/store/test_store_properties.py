@@ -1,4 +1,4 @@
-"""Any interleaving on two handles gives what a simple model gives: appends, repeats, forks, erasures, leases."""
+"""Random operations on two handles give the results of a simple model: appends, repeats, forks, erasures, leases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ subjects = st.sampled_from([None, None, "ada", "bob"])
 
 @dataclass
 class Entry:
-    """An event as the model knows it; forks share it with their parent."""
+    """An event in the model. Forks share it with their parent."""
 
     origin: str
     position: int
@@ -53,13 +53,13 @@ class Entry:
 
 
 @dataclass
-class Held:
+class HeldLease:
     owner: str
     fence: int
     expires: int
 
 
-class Delivered:
+class RecordingOutlet:
     name = "delivered"
 
     def __init__(self) -> None:
@@ -69,27 +69,27 @@ class Delivered:
         self.events += events
 
 
-class Journals(RuleBasedStateMachine):
-    """Two handles on one workspace beside a dictionary of lists."""
+class TwoHandles(RuleBasedStateMachine):
+    """Two handles on one workspace, compared with a dictionary of lists."""
 
     def __init__(self, stores: tuple[Store, Store]) -> None:
         super().__init__()
         self.stores = stores
         self.clock = FakeClock()
         self.sessions: dict[str, list[Entry]] = {}
-        self.leases: dict[str, Held] = {}
+        self.leases: dict[str, HeldLease] = {}
         self.taken: list[tuple[str, Lease]] = []
-        self.outlet = Delivered()
+        self.outlet = RecordingOutlet()
         self.count = 0
 
     @initialize(sealed=st.booleans(), blob_above=st.sampled_from([40, 16384]))
     def open(self, sealed: bool, blob_above: int) -> None:
         workspace = uuid.uuid4().hex
-        chosen: Any = {"workspace": workspace, "clock": self.clock, "blob_above": blob_above}
-        journals = [open_journal(store, {**chosen, "key": KEY} if sealed else chosen) for store in self.stores]
+        options: Any = {"workspace": workspace, "clock": self.clock, "blob_above": blob_above}
+        journals = [open_journal(store, {**options, "key": KEY} if sealed else options) for store in self.stores]
         self.handles = [Duramen(AsyncDuramen(journal, Blocking())) for journal in journals]
 
-    def fence_is_good(self, session: str, fence: int) -> bool:
+    def fence_is_current(self, session: str, fence: int) -> bool:
         held = self.leases.get(session)
         return held is not None and held.fence == fence and held.expires > self.clock.now()
 
@@ -101,8 +101,8 @@ class Journals(RuleBasedStateMachine):
         size=st.integers(1, 3),
         key=keys,
         subject=subjects,
-        stale=st.sampled_from([None, None, 0, -1, 1]),
-        lead=st.sampled_from([None, None, None, 0, -1]),
+        position_offset=st.sampled_from([None, None, 0, -1, 1]),
+        fence_offset=st.sampled_from([None, None, None, 0, -1]),
     )
     def append(
         self,
@@ -111,48 +111,60 @@ class Journals(RuleBasedStateMachine):
         size: int,
         key: str | None,
         subject: str | None,
-        stale: int | None,
-        lead: int | None,
+        position_offset: int | None,
+        fence_offset: int | None,
     ) -> None:
-        seen = self.sessions.get(name, [])
+        entries_before = self.sessions.get(name, [])
         held = self.leases.get(name)
-        fence = None if lead is None else max(0, (held.fence if held else 1) + lead)
-        expected = None if stale is None else max(0, len(seen) + stale)
+        fence = None if fence_offset is None else max(0, (held.fence if held else 1) + fence_offset)
+        expected = None if position_offset is None else max(0, len(entries_before) + position_offset)
         options: Any = {"key": key, "subject": subject, "expected": expected, "fence": fence}
-        first = next((entry for entry in seen if key is not None and entry.key == key), None)
+        first = next((entry for entry in entries_before if key is not None and entry.key == key), None)
         if first is not None:
             self.repeat(handle, name, first, options)
             return
         self.count += 1
         drafts = [Draft("note", f"{self.count}.{index} {'x' * index * 40}", "tester") for index in range(size)]
         session = self.handles[handle].session(name)
-        if fence is not None and not self.fence_is_good(name, fence):
+        if fence is not None and not self.fence_is_current(name, fence):
             with pytest.raises(LeaseLost):
                 session.append_all(drafts, **options)
-        elif expected is not None and expected != len(seen):
+        elif expected is not None and expected != len(entries_before):
             with pytest.raises(PositionConflict) as conflict:
                 session.append_all(drafts, **options)
-            assert (conflict.value.expected, conflict.value.actual) == (expected, len(seen))
+            assert (conflict.value.expected, conflict.value.actual) == (expected, len(entries_before))
         else:
             added = [
-                Entry(name, len(seen) + 1 + index, "note", draft.data, None if index else key, subject, size)
+                Entry(name, len(entries_before) + 1 + index, "note", draft.data, None if index else key, subject, size)
                 for index, draft in enumerate(drafts)
             ]
             self.compare(added, session.append_all(drafts, **options))
-            self.sessions[name] = seen + added
+            self.sessions[name] = entries_before + added
 
     def repeat(self, handle: int, name: str, first: Entry, options: Any) -> None:
-        whole = self.sessions[name][first.position - 1 : first.position - 1 + first.batch]
-        if len(whole) == first.batch and {entry.origin for entry in whole} == {first.origin}:  # no fork cut it in two
+        stored_batch = self.sessions[name][first.position - 1 : first.position - 1 + first.batch]
+        if len(stored_batch) == first.batch and {entry.origin for entry in stored_batch} == {
+            first.origin
+        }:  # no fork split the batch
             drafts = [Draft("other", "not stored")] * first.batch
-            self.compare(whole, self.handles[handle].session(name).append_all(drafts, **options))
+            self.compare(stored_batch, self.handles[handle].session(name).append_all(drafts, **options))
 
-    @rule(handle=handles, name=names, start=st.integers(1, 6), stop=st.none() | st.integers(0, 12), down=st.booleans())
-    def read(self, handle: int, name: str, start: int, stop: int | None, down: bool) -> None:
-        seen = self.sessions.get(name, [])
-        wanted = [entry for entry in seen if start <= entry.position <= (len(seen) if stop is None else stop)]
-        found = self.handles[handle].session(name).events(start=start, stop=stop, backwards=down)
-        self.compare(wanted[::-1] if down else wanted, list(found))
+    @rule(
+        handle=handles,
+        name=names,
+        start=st.integers(1, 6),
+        stop=st.none() | st.integers(0, 12),
+        backwards=st.booleans(),
+    )
+    def read(self, handle: int, name: str, start: int, stop: int | None, backwards: bool) -> None:
+        entries_before = self.sessions.get(name, [])
+        wanted = [
+            entry
+            for entry in entries_before
+            if start <= entry.position <= (len(entries_before) if stop is None else stop)
+        ]
+        events = self.handles[handle].session(name).events(start=start, stop=stop, backwards=backwards)
+        self.compare(wanted[::-1] if backwards else wanted, list(events))
 
     def compare(self, entries: list[Entry], events: list[Event]) -> None:
         assert len(entries) == len(events)
@@ -168,14 +180,14 @@ class Journals(RuleBasedStateMachine):
 
     @rule(handle=handles, name=names, new=names, back=st.integers(0, 4))
     def fork(self, handle: int, name: str, new: str, back: int) -> None:
-        seen = self.sessions.get(name, [])
-        at = max(0, len(seen) - back)
-        if not seen or new in self.sessions:
-            with pytest.raises(SessionExists if seen else UnknownSession):
+        entries_before = self.sessions.get(name, [])
+        at = max(0, len(entries_before) - back)
+        if not entries_before or new in self.sessions:
+            with pytest.raises(SessionExists if entries_before else UnknownSession):
                 self.handles[handle].session(name).fork(new, at=at)
         else:
             self.handles[handle].session(name).fork(new, at=at)
-            self.sessions[new] = seen[:at]
+            self.sessions[new] = entries_before[:at]
 
     @rule(handle=handles, subject=st.sampled_from(["ada", "bob"]))
     def erase(self, handle: int, subject: str) -> None:
@@ -203,14 +215,14 @@ class Journals(RuleBasedStateMachine):
             return
         assert lease is not None
         assert lease.fence > (held.fence if held else 0)
-        self.leases[name] = Held(owner, lease.fence, self.clock.now() + 10_000_000)
+        self.leases[name] = HeldLease(owner, lease.fence, self.clock.now() + 10_000_000)
         self.taken.append((name, lease))
 
     @precondition(lambda self: self.taken)
     @rule(which=st.integers(0, 5))
     def renew(self, which: int) -> None:
         name, lease = self.taken[which % len(self.taken)]
-        if self.fence_is_good(name, lease.fence):
+        if self.fence_is_current(name, lease.fence):
             lease.renew(seconds=10)
             self.leases[name].expires = self.clock.now() + 10_000_000
         else:
@@ -229,7 +241,7 @@ class Journals(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
-    # -- the outlet, and the end
+    # -- outlet and final check
 
     @rule(handle=handles)
     def deliver(self, handle: int) -> None:
@@ -246,52 +258,50 @@ class Journals(RuleBasedStateMachine):
             assert handle.verify().ok
 
 
-def run(stores: tuple[Store, Store], examples: int) -> None:
-    """The machine on these stores, the same way each time."""
+def check_stores(stores: tuple[Store, Store], examples: int) -> None:
+    """Run the state machine on these stores."""
     run_state_machine_as_test(
-        partial(Journals, stores),
+        partial(TwoHandles, stores),
         settings=settings(
             max_examples=examples,
             stateful_step_count=40,
             deadline=None,
-            database=None,
-            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 @pytest.fixture
-def opened() -> Iterator[Any]:
+def open_stores() -> Iterator[Any]:
     with ExitStack() as stack:
 
-        def both(address: str) -> tuple[Store, Store]:
+        def open_twice(address: str) -> tuple[Store, Store]:
             pair = tuple(open_store(address, {"timeout": 5.0}, Blocking()) for _ in range(2))
             for store in pair:
                 stack.callback(lambda store=store: drive(store.close()))
             return pair  # type: ignore[return-value]
 
-        yield both
+        yield open_twice
 
 
 @pytest.mark.promise("J5", "J6", "J7", "J13")
-def test_the_in_memory_store_behaves_as_the_model(opened: Any) -> None:
-    store, _ = opened("memory:")
-    run((store, store), 250)
+def test_the_in_memory_store_matches_the_model(open_stores: Any, everything: bool) -> None:
+    store, _ = open_stores("memory:")
+    check_stores((store, store), 250 if everything else 100)
 
 
 @pytest.mark.promise("J5", "J6", "J7", "J13")
-def test_the_sqlite_store_behaves_as_the_model(opened: Any, tmp_path: Path) -> None:
-    run(opened(str(tmp_path / "agent.db")), 120)
+def test_the_sqlite_store_matches_the_model(open_stores: Any, tmp_path: Path, everything: bool) -> None:
+    check_stores(open_stores(str(tmp_path / "agent.db")), 120 if everything else 50)
 
 
 @pytest.mark.promise("J5", "J6", "J7", "J13", "B2")
-def test_the_postgres_store_behaves_as_the_model(opened: Any, postgres_url: str) -> None:
-    run(opened(postgres_url), 80)
+def test_the_postgres_store_matches_the_model(open_stores: Any, postgres_url: str, everything: bool) -> None:
+    check_stores(open_stores(postgres_url), 80 if everything else 20)
 
 
 @pytest.mark.promise("G3")
-def test_an_erasure_leaves_a_sound_journal_however_small_the_blobs() -> None:
+def test_an_erasure_leaves_an_intact_journal_with_small_blobs() -> None:
     with duramen.open("memory:", blob_above=8) as dm:
         dm.session("a").append("note", "longer than eight bytes", subject="ada")
         assert dm.erase("ada").payloads == 1

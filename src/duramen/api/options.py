@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, shown
 from ..models import load_model
 from ..ports import Model, TokenCounter
 
@@ -201,7 +201,7 @@ def check_options(call: str, given: Mapping[str, Any], known: type) -> None:
     unknown = given.keys() - names.keys()
     if unknown:
         valid = ", ".join(sorted(names))
-        raise InvalidInput(f"{call}() got an unknown option {min(unknown)!r}", hint=f"valid options: {valid}")
+        raise InvalidInput(f"{call}() got an unknown option {shown(min(unknown))}", hint=f"valid options: {valid}")
 
 
 def model_of(model: Model | str | None) -> Model | None:
@@ -214,8 +214,3 @@ def model_of(model: Model | str | None) -> Model | None:
             hint="give an object with a complete() method, or a name such as openai:NAME@URL",
         )
     return model
-
-
-def shown(value: object) -> str:
-    """A value for an error message: short, and without the password of a URL."""
-    return f"a URL of {len(value)} characters" if isinstance(value, str) and "://" in value else repr(value)[:80]

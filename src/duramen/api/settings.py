@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from ..context.episode_policy import EpisodePolicy
 from ..context.window.settings import Window
-from ..errors import InMemoryRefused, InvalidInput
+from ..errors import InMemoryRefused, InvalidInput, shown
 from ..journal.codec import Codec
 from ..journal.events import check_name
 from ..journal.journal import Journal
@@ -20,7 +20,6 @@ from ..memory.catalog.memory_event import MemoryProjection
 from ..memory.knowledge.policies import KindPolicy
 from ..ports import Clock, Embedder, Ids, Model, Store
 from ..runtime import Runtime
-from .options import shown
 
 Address = str | PathLike[str]
 
@@ -95,7 +94,7 @@ class Settings(TypedDict, total=False):
 def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     """The store at an address. Blocks. Raises `InvalidInput` if the address is not valid."""
     text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
+    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text) or len(text) > 4096:
         raise InvalidInput(f"{shown(address)} is not an address", hint="give a path, or a postgresql:// URL")
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
@@ -105,7 +104,9 @@ def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     if scheme in ("", "sqlite", "file"):
         path = text if not scheme else text.split("://", 1)[1].removeprefix("/" if scheme == "sqlite" else "")
         if not path:
-            raise InvalidInput(f"the address {text!r} has no file name", hint="write sqlite:///agent.db, or agent.db")
+            raise InvalidInput(
+                f"the address {shown(text)} has no file name", hint="write sqlite:///agent.db, or agent.db"
+            )
         return _sqlite(path, settings, runtime)
     raise InvalidInput(
         f"duramen has no store for {scheme}:// addresses",
@@ -204,6 +205,7 @@ def embedder_loader(settings: Settings) -> Callable[[bool], Embedder | None]:
     return load
 
 
+_MOST = 2**31
 _NUMBERS: dict[str, tuple[type, ...]] = {
     "timeout": (int, float),
     "max_payload": (int,),
@@ -217,21 +219,29 @@ def check_settings(settings: Settings) -> None:
     """Raise `InvalidInput` for invalid and for unknown settings: a misspelt `key` must not leave data unsealed."""
     for name, kinds in _NUMBERS.items():
         value: object = settings.get(name, 1)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
-            raise InvalidInput(f"{shown(value)} cannot be `{name}`", hint="give a number above 0")
+        good = isinstance(value, kinds) and not isinstance(value, bool)
+        if not good or not 0 < value < _MOST:  # type: ignore[operator]
+            raise InvalidInput(f"`{name}` cannot be {shown(value)}", hint="give a number above 0")
+    for name, method in (("clock", "now"), ("ids", "random")):
+        given: object = settings.get(name)
+        if given is not None and not callable(getattr(given, method, None)):
+            raise InvalidInput(f"`{name}` cannot be {shown(given)}", hint=f"give an object with {method}()")
+    clock = settings.get("clock")
+    if clock is not None and not isinstance(clock.now(), int):
+        raise InvalidInput(f"`clock` cannot be {shown(clock)}", hint="now() returns microseconds since 1970, as an int")
     if not isinstance(settings.get("window", Window()), Window):
-        raise InvalidInput(f"{shown(settings['window'])} cannot be `window`", hint="give a duramen.Window(…)")
+        raise InvalidInput(f"`window` cannot be {shown(settings['window'])}", hint="give a duramen.Window(…)")
     if not isinstance(settings.get("episodes", EpisodePolicy()), EpisodePolicy):
         hint = "give a duramen.EpisodePolicy(…)"
-        raise InvalidInput(f"{shown(settings['episodes'])} cannot be `episodes`", hint=hint)
+        raise InvalidInput(f"`episodes` cannot be {shown(settings['episodes'])}", hint=hint)
     if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
         hint = "give keep, flag or quarantine"
-        raise InvalidInput(f"{shown(settings['suspicious'])} cannot be `suspicious`", hint=hint)
+        raise InvalidInput(f"`suspicious` cannot be {shown(settings['suspicious'])}", hint=hint)
     _check_policies(settings.get("policies", {}))
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
-        raise InvalidInput(f"open() got an unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
+        raise InvalidInput(f"open() got an unknown setting {shown(unknown[0])}", hint=f"valid settings: {known}")
 
 
 def _check_policies(policies: object) -> None:
@@ -240,6 +250,6 @@ def _check_policies(policies: object) -> None:
     )
     if not good:
         raise InvalidInput(
-            f"{shown(policies)} cannot be `policies`",
+            f"`policies` cannot be {shown(policies)}",
             hint='give a dict such as {"fact": duramen.KindPolicy("check", stale_after=30)}',
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import CheckpointConflict, CheckpointDamaged, InvalidInput, JournalDamaged, PositionConflict
+from ..errors import CheckpointConflict, CheckpointDamaged, InvalidInput, JournalDamaged, PositionConflict, shown
 from ..journal.bookmarks import ATTACHED, Found, attached_to
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
@@ -92,10 +92,10 @@ class Checkpoints:
         """
         _check(session, name)
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
         id = self._journal.ids.random(9).hex() if id is None else check_name("checkpoint", id)
         if expires is not None and not 0 <= expires <= _LATEST:
-            raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
+            raise InvalidInput(f"`expires` cannot be {shown(expires)}", hint="give microseconds since 1970")
         cached = after is not None and after == self._newest.get((session, name))
         expected = None
         if after is not ANYTHING:  # a cached id needs no read: the store compares it anyway
@@ -345,7 +345,9 @@ class Checkpoints:
 def _check(session: str, name: str) -> None:
     check_name("session", session)
     if check_name("name", name).startswith(ATTACHED):
-        raise InvalidInput(f"the name {name!r} begins with {ATTACHED!r}, which is reserved", hint="begin with a letter")
+        raise InvalidInput(
+            f"the name {shown(name)} begins with {shown(ATTACHED)}, which is reserved", hint="begin with a letter"
+        )
 
 
 def _bounded(place: int | None) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import InvalidInput, JournalDamaged, PositionConflict, StoreDamaged
+from ..errors import InvalidInput, JournalDamaged, PositionConflict, StoreDamaged, shown
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, SubjectGone
@@ -58,7 +58,7 @@ class KvItems:
             raise InvalidInput(f"an item's value cannot be of type {type(value).__name__}", hint="give a dict")
         if ttl_us is not None and not (isinstance(ttl_us, int) and 0 < ttl_us <= _LONGEST):
             raise InvalidInput(
-                f"{ttl_us!r} microseconds cannot be a time to live", hint="give more than 0, at most 100 years"
+                f"a time to live cannot be {shown(ttl_us)} microseconds", hint="give more than 0, at most 100 years"
             )
         while True:
             head = await self._journal.reader.head(_session(namespace))
@@ -251,7 +251,7 @@ def _expect_intact(bookmark: Bookmark) -> None:
 def _session(namespace: Namespace) -> str:
     if not namespace:
         raise InvalidInput(
-            f"{namespace!r} cannot be a namespace", hint='give a tuple of texts such as ("users", "alice")'
+            f"a namespace cannot be {shown(namespace)}", hint='give a tuple of texts such as ("users", "alice")'
         )
     for label in namespace:
         check_name("label of a namespace", label)
@@ -266,4 +266,6 @@ def _namespace(name: str) -> Namespace:
     try:
         return tuple(msgspec.json.decode(name[len(_NAME) :], type=list[str]))
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StoreDamaged(f"a key-value bookmark has the invalid name {name!r}", hint="restore a backup") from error
+        raise StoreDamaged(
+            f"a key-value bookmark has the invalid name {shown(name)}", hint="restore a backup"
+        ) from error

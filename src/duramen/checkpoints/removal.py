@@ -6,7 +6,7 @@ from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from ..crash_points import reach
-from ..errors import PositionConflict, StoreBusy
+from ..errors import PositionConflict, StoreBusy, shown
 from ..journal.bookmarks import attached_to, attached_under
 from ..journal.events import Draft
 from ..journal.journal import Journal
@@ -61,7 +61,8 @@ class CheckpointRemoval:
                 continue  # another writer appended, perhaps a state that needs the data to be removed
             return len(doomed)
         raise StoreBusy(
-            f"other writers kept appending to session {self._session!r}", hint="try again when fewer writers are active"
+            f"other writers kept appending to session {shown(self._session)}",
+            hint="try again when fewer writers are active",
         )
 
     async def _bookmarks(self, name: str) -> Sequence[Bookmark]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import CheckpointDamaged, InvalidInput
+from ..errors import CheckpointDamaged, InvalidInput, shown
 from ..journal.codec import Codec
 from ..journal.events import check_name, micros, moment
 from ..journal.journal import Journal
@@ -140,13 +140,15 @@ class StateCheckpoints:
     ) -> Checkpoint:
         """Store a state; durable on return."""
         if kind not in KINDS:
-            raise InvalidInput(f"unknown kind of checkpoint: {kind!r}", hint=f"valid kinds: {', '.join(KINDS)}")
+            raise InvalidInput(f"unknown kind of checkpoint: {shown(kind)}", hint=f"valid kinds: {', '.join(KINDS)}")
         if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
-            raise InvalidInput(f"{step!r} cannot be `step`", hint="give a whole number")
+            raise InvalidInput(f"`step` cannot be {shown(step)}", hint="give a whole number")
         if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool) or fence < 0):
-            raise InvalidInput(f"{fence!r} cannot be `fence`", hint="give the fence of your lease")
+            raise InvalidInput(f"`fence` cannot be {shown(fence)}", hint="give the fence of your lease")
         if not isinstance(pin, bool):
-            raise InvalidInput(f"{pin!r} cannot be `pin`", hint="give True or False")
+            raise InvalidInput(f"`pin` cannot be {shown(pin)}", hint="give True or False")
+        if after is not ANYTHING and after is not None:
+            check_name("checkpoint", after)
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
         known = self._codec.normalized({name: value for name, value in given.items() if value is not None})
         fields = {name: self._codec.field_of(value) for name, value in known.items()}
@@ -169,10 +171,12 @@ class StateCheckpoints:
             until = micros("at", at)
         elif at is not None:
             if not isinstance(at, int) or isinstance(at, bool) or at < 0:
-                raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with a time zone")
+                raise InvalidInput(
+                    f"`at` cannot be {shown(at)}", hint="give a position, or a datetime with a time zone"
+                )
             position = at
         if id is not None:
-            check_name("checkpoint", id)
+            id = check_name("checkpoint", id)
         saved = await self._checkpoints.load(session, STATE, id=id, at=position, until=until)
         return None if saved is None else self._checkpoint(saved)
 
@@ -185,17 +189,17 @@ class StateCheckpoints:
     async def list(self, session: str, limit: int | None) -> AsyncGenerator[Checkpoint, None]:
         """The checkpoints without their values, newest first."""
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 0")
+            raise InvalidInput(f"`limit` cannot be {shown(limit)}", hint="give a whole number from 0")
         async for saved in self._checkpoints.list(session, STATE, limit=limit):
             yield _info(saved)
 
     async def pin(self, session: str, id: str, pinned: bool) -> None:
         """Protect a checkpoint from expiring, or stop protecting it."""
         if not isinstance(pinned, bool):
-            raise InvalidInput(f"{pinned!r} cannot be `pinned`", hint="give True or False")
+            raise InvalidInput(f"`pinned` cannot be {shown(pinned)}", hint="give True or False")
         if not await self._checkpoints.pin(session, STATE, id, pinned):
             raise InvalidInput(
-                f"session {session!r} has no checkpoint {id!r} of its own",
+                f"session {shown(session)} has no checkpoint {shown(id)} of its own",
                 hint="list them with session.checkpoints(); a shared one is pinned in the session it was forked from",
             )
 
@@ -206,9 +210,9 @@ class StateCheckpoints:
         fork continues from. A session with an unfinished run keeps all.
         """
         if not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1:
-            raise InvalidInput(f"{keep_last!r} cannot be `keep_last`", hint="give a whole number from 1")
+            raise InvalidInput(f"`keep_last` cannot be {shown(keep_last)}", hint="give a whole number from 1")
         if older_than is not None and (not isinstance(older_than, (int, float)) or not 0 <= older_than < 1e10):
-            raise InvalidInput(f"{older_than!r} cannot be `older_than`", hint="give seconds from 0")
+            raise InvalidInput(f"`older_than` cannot be {shown(older_than)}", hint="give seconds from 0")
 
         async def expired() -> Sequence[str]:
             return await self._expired(session, keep_last, int((older_than or 0) * 1e6))
@@ -237,7 +241,7 @@ class StateCheckpoints:
         return expired
 
     async def _is_unfinished(self, session: str) -> bool:
-        query = RunQuery(status=("open",), session=session, limit=1)
+        query = RunQuery(status=("open",), session=session, limit=1, strict=True)
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
     async def _fork_points(self, session: str) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +17,6 @@ class EpisodePolicy:
     def __post_init__(self) -> None:
         for name, value in (("cap", self.cap), ("ttl", self.ttl)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-                raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0, or None for no limit")
+                raise InvalidInput(
+                    f"`{name}` cannot be {shown(value)}", hint="give a number above 0, or None for no limit"
+                )

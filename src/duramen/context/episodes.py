@@ -110,7 +110,7 @@ class Episodes:
         ttl = self._policy.ttl
         if ttl is None or self._journal.clock.now() - last.time <= ttl * 1e6:
             return True
-        query = RunQuery(status=("open",), session=session, limit=1)
+        query = RunQuery(status=("open",), session=session, limit=1, strict=True)
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
 

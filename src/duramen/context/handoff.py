@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import CheckpointConflict, InvalidInput
-from ..journal.events import MAX_NAME, Draft, Event
+from ..errors import CheckpointConflict, InvalidInput, shown
+from ..journal.events import MAX_NAME, Draft, Event, check_whole
 from ..journal.journal import Journal
 from ..ports import Bookmark, BookmarkChanges, TokenCounter
 from .compaction.trim import fit_lines, plain
 from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
 from .progress.record import Progress
+from .tokens.counters import counter_for
 from .window.conversation import EntryKind, is_well_formed
 from .window.conversation_reader import ConversationReader
 
@@ -36,6 +37,8 @@ class Handoff:
 
     def text(self, counter: TokenCounter, budget: int) -> str:
         """The hand-off as text of at most `budget` tokens. Steps in doubt and the next action come first."""
+        counter = counter_for(counter)
+        check_whole("budget", budget, 0, 2**31)
         lines = [f"This session continues {plain(self.session)!r}."]
         lines += [f"In doubt, may have happened: {one}" for one in self.in_doubt]
         lines += progress_lines(self.progress)
@@ -70,7 +73,7 @@ class Handoffs:
         """The hand-off of a session as of now. Raises `InvalidInput` if the session does not exist."""
         head = await self._journal.reader.head(session)
         if head.position == 0:
-            raise InvalidInput(f"there is no session {session!r} to continue", hint="check the id of the session")
+            raise InvalidInput(f"there is no session {shown(session)} to continue", hint="check the id of the session")
         progress = await self._progress.read(session)
         places = await self._reader.places(session, 1, head.position, _SEARCHED)
         events = await self._reader.readable(session, places)
@@ -135,7 +138,8 @@ class Handoffs:
 def already_continues(session: str, other: str) -> InvalidInput:
     """The error for a second `continues`: a session continues at most one other."""
     return InvalidInput(
-        f"session {session!r} already continues {other!r}", hint=f"pass {other!r}, or choose a new session id"
+        f"session {shown(session)} already continues {shown(other)}",
+        hint=f"pass {shown(other)}, or choose a new session id",
     )
 
 

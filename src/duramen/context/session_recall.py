@@ -51,7 +51,7 @@ class SessionRecall:
         from ..memory.recollection import recollect
         from .tokens.counters import counter_for
 
-        check_whole("budget", budget, _LEAST_BUDGET)
+        check_whole("budget", budget, _LEAST_BUDGET, 2**31)
         check_whole("recent", recent, 0)
         check_whole("limit", limit, 1)
         if not isinstance(query, str) or not query.strip():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import InvalidInput, TurnConflict
-from ..journal.events import Draft, Event, check_name
+from ..errors import InvalidInput, TurnConflict, shown
+from ..journal.events import Draft, Event, check_name, check_text, check_whole
 from ..journal.journal import Journal
 from ..journal.owners import NOBODY
 from ..memory.loader import MemoryLoader
@@ -94,6 +94,11 @@ class TurnCycle:
 
         if not isinstance(user_input, str) or not user_input.strip():
             raise InvalidInput("the input is empty or not text", hint="give the text of the user's message")
+        model = _checked(model)
+        check_text("system", system)
+        check_whole("max_tokens", max_tokens, 1)
+        if files is not None and not callable(getattr(files, "instructions", None)):
+            raise InvalidInput(f"`files` cannot be {shown(files)}", hint="give what dm.files(folder) returns")
         key = None if id is None else _PREFIX + check_name("turn", id)
         trace = []
         head = (await self._journal.reader.head(self._session)).position
@@ -176,9 +181,18 @@ def _keyed(key: str | None, part: str) -> dict[str, Any]:
     return {} if key is None else {"key": f"{key}:{part}"}
 
 
-async def _reply(model: Responder, context: Context, max_tokens: int) -> str:
+def _checked(model: Responder) -> Any:
+    """The model of a turn. Raises `InvalidInput` before the message of the user is stored."""
     if isinstance(model, str):
-        model = load_model(model)
+        return load_model(model)
+    if not callable(model) and not hasattr(model, "reply") and not hasattr(model, "complete"):
+        raise InvalidInput(
+            f"{shown(model)} is not a model", hint="give a function, a model, or a name such as openai:NAME@URL"
+        )
+    return model
+
+
+async def _reply(model: Any, context: Context, max_tokens: int) -> str:
     reply = getattr(model, "reply", None)
     if reply is not None:
         form = context.anthropic() if getattr(model, "protocol", "openai") == "anthropic" else context.openai()
@@ -189,10 +203,6 @@ async def _reply(model: Responder, context: Context, max_tokens: int) -> str:
         transcript = "\n\n".join(f"{one['role']}: {one['content']}" for one in said if one["role"] != "system")
         ask = model.complete
         return str(await run_blocking(lambda: ask(transcript, system=head, max_tokens=max_tokens)))
-    if not callable(model):
-        raise InvalidInput(
-            f"{model!r} is not a model", hint="give a function, a model, or a name such as openai:NAME@URL"
-        )
     answer: Any = model(context)
     if isawaitable(answer):
         if is_driven():

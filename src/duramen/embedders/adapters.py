@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from ..errors import EmbedderFailed, InvalidInput
+from ..errors import EmbedderFailed, InvalidInput, shown
 from ..models.openai import openai_client, openai_sdk
 from ..models.provider import Provider, encodable
 from ..ports import EmbedderIdentity, Vectors
@@ -107,7 +107,7 @@ class OpenAIEmbedder(CallableEmbedder):
     ) -> None:
         super().__init__(self._ask_all, name=f"openai:{model}", dims=dims)
         if batch < 1:
-            raise InvalidInput(f"{batch} cannot be `batch`", hint="give batch=1 or more")
+            raise InvalidInput(f"`batch` cannot be {shown(batch)}", hint="give batch=1 or more")
         sdk = openai_sdk()
         self._model, self._batch = model, batch
         self._client: Any = (client or openai_client(sdk, base_url, api_key)).with_options(max_retries=0)

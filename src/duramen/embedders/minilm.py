@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
+from ..errors import EmbedderFailed, InvalidInput, WeightsDamaged, WeightsUnavailable, shown
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
@@ -49,16 +49,17 @@ class MiniLM:
     identity = EmbedderIdentity(weights.MODEL, DIMS, checksum=weights.SHA256[weights.WEIGHTS])
 
     def __init__(self, installed: weights.InstalledModel, *, precision: Precision | str = Precision.AUTO) -> None:
-        """Raises `EmbedderFailed` if the model cannot be loaded, and `InvalidInput` if this machine cannot use the
-        precision."""
+        """Raises `WeightsDamaged` if a file is not the one that belongs to this version, `EmbedderFailed` if the model
+        cannot be loaded, and `InvalidInput` if this machine cannot use the precision."""
         self.precision = _usable_precision(precision)
-        graph = installed.int8_graph if self.precision is Precision.INT8 else installed.float32_graph
+        graph = weights.INT8_GRAPH if self.precision is Precision.INT8 else weights.FLOAT32_GRAPH
         try:
-            self._tokenizer = WordPiece.load(installed.tokenizer)
-            self._session = open_session(str(graph))
+            installed.check(weights.WEIGHTS)
+            self._tokenizer = WordPiece.parse(installed.checked_bytes(weights.TOKENIZER))
+            self._session = open_session(installed.checked_bytes(graph), installed.folder)
+        except WeightsDamaged:
+            raise
         except Exception as error:  # onnxruntime's errors have no common base
-            with suppress(OSError, ValueError, KeyError):
-                installed.verify()  # raises `WeightsDamaged` if a damaged file is the reason
             raise EmbedderFailed(
                 weights.MODEL, f"its files cannot be read: {error}", hint="run `duramen model install`"
             ) from error
@@ -121,7 +122,7 @@ def best_precision() -> Precision:
 
 def _usable_precision(wanted: Precision | str) -> Precision:
     if wanted not in list(Precision):
-        raise InvalidInput(f"unknown precision {repr(wanted)[:80]}", hint=f"use one of {', '.join(Precision)}")
+        raise InvalidInput(f"unknown precision {shown(wanted)}", hint=f"use one of {', '.join(Precision)}")
     if wanted == Precision.FLOAT32:
         return Precision.FLOAT32
     best = best_precision()

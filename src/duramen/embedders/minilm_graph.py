@@ -1,13 +1,12 @@
 """Builds all-MiniLM-L6-v2 as ONNX graphs, once, when the model is installed. Start with `build_graphs`.
 
 Both graphs take the token ids of texts of one length and return a vector for each token. The float32 graph uses the
-tensors in the model's own file. The int8 graph multiplies 8-bit integers:
+tensors in the model's own file. The int8 graph multiplies 8-bit integers. Both have the same bytes on every machine: no
+step depends on the order in which a processor adds. So their SHA-256 is known in advance.
 
 - The input of each product has one scale, which does not depend on the text. So the vector of a text does not depend on
   the other texts of a call, and nothing is measured at run time.
-- The scales come from calibration: the float32 graph embeds the lines of `calibration.txt` and returns the inputs of
-  all products. The last lines repeat one word or mark, as tables and logs do. Their values are larger than those of any
-  sentence.
+- The scales are in `calibration.json`. `tools/calibrate_minilm.py` measured them.
 - The rounding error is smallest if all channels of an input have about the same range. So the mean of each channel is
   subtracted, and the channel is divided by a factor. The weights and the bias compensate for both.
 - The output of GELU is used without a factor, up to a limit. A few channels exceed the limit, mostly for the first
@@ -17,23 +16,24 @@ tensors in the model's own file. The int8 graph multiplies 8-bit integers:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
 from .onnx_writer import GraphWriter
-from .wordpiece import WordPiece
 
 DIMS, MAX_TOKENS = 384, 256
-_LAYERS, _HEADS = 6, 12
+LAYERS, _HEADS = 6, 12
 _EPSILON = 1e-12
+CALIBRATION = Path(__file__).with_name("calibration.json")
 _MICROSOFT = "com.microsoft"
 
-_PRODUCTS: Mapping[str, str] = {
+PRODUCTS: Mapping[str, str] = {
     "query": "attention.self.query",
     "key": "attention.self.key",
     "value": "attention.self.value",
@@ -43,12 +43,9 @@ _PRODUCTS: Mapping[str, str] = {
 }
 """The matrix products in a layer, and the names of their tensors in the model's file."""
 
-_MOVED_RANGE: Mapping[str, float] = {"query": 0.75, "attention": 0.5, "intermediate": 0.75}
-"""How much of a channel's range is moved from the input to the weights. Found by experiment, for all layers
-together."""
-_USUAL = 0.999
-"""The range of a channel covers this share of its values."""
-_GELU_MINIMUM, _GELU_LIMIT = -0.17, 5.0
+SCALED = ("query", "attention", "intermediate")
+"""The products whose input has a scale of its own."""
+_GELU_MINIMUM, GELU_LIMIT = -0.17, 5.0
 """The output of GELU is never below the minimum and rarely above the limit."""
 
 Array = npt.NDArray[Any]
@@ -56,17 +53,16 @@ Place = tuple[int, str]
 """A product: the number of its layer and its name. Query, key and value have the same input, listed under "query"."""
 
 
-def build_graphs(model: Path, tokenizer: WordPiece) -> tuple[bytes, bytes]:
+def build_graphs(model: Path) -> tuple[bytes, bytes]:
     """The contents of the float32 and the int8 ONNX files. They must be stored in the folder of `model`, a safetensors
-    file. Raises the errors of onnxruntime."""
-    tensors = _Tensors(model)
-    lines = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
-    inputs = _calibrate(tensors, [tokenizer.encode(line, MAX_TOKENS) for line in lines])
-    return _Float32Graph(tensors).build(), _Int8Graph(tensors, inputs).build()
+    file. They are the same on every machine."""
+    tensors = Tensors(model)
+    return Float32Graph(tensors).build(), _Int8Graph(tensors, load_calibration()).build()
 
 
-def open_session(graph: str | bytes) -> Any:
-    """An onnxruntime session for a graph, given by its path or its bytes. Raises the errors of onnxruntime."""
+def open_session(graph: bytes, folder: Path | None = None) -> Any:
+    """An onnxruntime session for a graph, whose tensors may be in a file of `folder`. Raises the errors of
+    onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -75,10 +71,12 @@ def open_session(graph: str | bytes) -> Any:
     options.log_severity_level = 3
     # A higher level would fuse Add and LayerNormalization to SkipLayerNormalization, which takes nine times as long.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-class _Tensors(dict[str, Array]):
+class Tensors(dict[str, Array]):
     """The model's tensors by name, and the offset of each in the file."""
 
     def __init__(self, path: Path) -> None:
@@ -96,7 +94,7 @@ class _Tensors(dict[str, Array]):
 class _EncoderGraph(ABC):
     """The model as a graph. Subclasses decide how matrices are multiplied."""
 
-    def __init__(self, tensors: _Tensors) -> None:
+    def __init__(self, tensors: Tensors) -> None:
         self._tensors = tensors
         self._graph = GraphWriter()
         self._inputs: dict[Place, str] = {}
@@ -105,7 +103,7 @@ class _EncoderGraph(ABC):
     def build(self) -> bytes:
         """The bytes of the ONNX file."""
         x = self._embed(self._graph.input("ids", "int64", ["texts", "tokens"]))
-        for layer in range(_LAYERS):
+        for layer in range(LAYERS):
             x = self._apply_layer(layer, x)
         # The caller computes the means over tokens, because ReduceMean sums one text in another order than several.
         self._graph.output(x, "float32", ["texts", "tokens", DIMS])
@@ -147,37 +145,16 @@ class _EncoderGraph(ABC):
         return self._graph.constant(np.asarray(array, np.float32))
 
 
-class _Float32Graph(_EncoderGraph):
-    def build_for_calibration(self) -> tuple[bytes, list[Place]]:
-        """The graph with the inputs of all products as additional outputs, and the products in the order of these."""
-        self.build()
-        for name in self._inputs.values():
-            self._graph.output(name, "float32", ["texts", "tokens", "channels"])
-        return self._graph.save(), list(self._inputs)
-
+class Float32Graph(_EncoderGraph):
     def _multiply(self, layer: int, parts: Sequence[str], x: str) -> list[str]:
-        return [self._multiply_one(f"encoder.layer.{layer}.{_PRODUCTS[part]}", x) for part in parts]
+        return [self._multiply_one(f"encoder.layer.{layer}.{PRODUCTS[part]}", x) for part in parts]
 
     def _multiply_one(self, name: str, x: str) -> str:
         product = self._graph.node("FusedMatMul", [x, self._external(f"{name}.weight")], _MICROSOFT, transB=1)
         return self._graph.node("Add", [product, self._constant(self._tensors[f"{name}.bias"])])
 
 
-def _calibrate(tensors: _Tensors, texts: Iterable[Sequence[int]]) -> dict[Place, Array]:
-    """The inputs of all products for these texts: a row for each token."""
-    graph, places = _Float32Graph(tensors).build_for_calibration()
-    file = tensors.path.with_name("calibration.onnx")  # in the same folder, because it refers to the model's tensors
-    file.write_bytes(graph)
-    try:
-        session = open_session(str(file))
-        runs = [session.run(None, {"ids": np.array([ids])})[1:] for ids in texts]
-    finally:
-        file.unlink()
-    rows = (np.concatenate([one[0] for one in of_product]) for of_product in zip(*runs, strict=True))
-    return dict(zip(places, rows, strict=True))
-
-
-class _Scale(NamedTuple):
+class Scale(NamedTuple):
     """How an input is converted to integers: (x - centre) / factor / step + zero."""
 
     centre: Array
@@ -186,21 +163,39 @@ class _Scale(NamedTuple):
     zero: int
 
 
-_GELU_STEP = (_GELU_LIMIT - _GELU_MINIMUM) / 255
-_GELU_SCALE = _Scale(np.zeros(1), np.ones(1), _GELU_STEP, round(-_GELU_MINIMUM / _GELU_STEP))
+class Calibration(NamedTuple):
+    """The scale of each product in `SCALED`, and the highest output of each channel of GELU by layer."""
+
+    scales: Mapping[Place, Scale]
+    highest: Sequence[Array]
+
+
+def load_calibration(path: Path = CALIBRATION) -> Calibration:
+    """The calibration that is part of this package."""
+    packed = msgspec.json.decode(path.read_bytes(), type=dict[str, bytes])
+    found = {name: np.frombuffer(values, "<f4").astype(np.float64) for name, values in packed.items()}
+    scales = {}
+    for layer in range(LAYERS):
+        for part in SCALED:
+            centre, factor, step = (found[f"{layer}.{part}.{kind}"] for kind in ("centre", "factor", "step"))
+            scales[layer, part] = Scale(centre, factor, float(step[0]), 128)
+    return Calibration(scales, [found[f"{layer}.highest"] for layer in range(LAYERS)])
+
+
+_GELU_STEP = (GELU_LIMIT - _GELU_MINIMUM) / 255
+_GELU_SCALE = Scale(np.zeros(1), np.ones(1), _GELU_STEP, round(-_GELU_MINIMUM / _GELU_STEP))
 
 
 class _Int8Graph(_EncoderGraph):
-    def __init__(self, tensors: _Tensors, calibration: Mapping[Place, Array]) -> None:
+    def __init__(self, tensors: Tensors, calibration: Calibration) -> None:
         super().__init__(tensors)
         self._calibration = calibration
 
     def _multiply(self, layer: int, parts: Sequence[str], x: str) -> list[str]:
         weights, biases = zip(*(self._weights_and_bias(layer, part) for part in parts), strict=True)
         scale = _GELU_SCALE
-        if parts[0] in _MOVED_RANGE:
-            seen = self._calibration[layer, parts[0]].astype(np.float64)
-            scale = _input_scale(seen, np.concatenate(weights), _MOVED_RANGE[parts[0]])
+        if parts[0] in SCALED:
+            scale = self._calibration.scales[layer, parts[0]]
             divided = self._graph.node("Mul", [x, self._constant(1 / scale.factor)])
             x = self._graph.node("Add", [divided, self._constant(-scale.centre / scale.factor)])
         step, zero = self._constant(scale.step), self._graph.constant(np.array(scale.zero, np.uint8))
@@ -209,29 +204,25 @@ class _Int8Graph(_EncoderGraph):
         for weight, bias in zip(weights, biases, strict=True):
             rounded, row_scale = _round_rows(weight * scale.factor)
             inputs = [integers, self._graph.constant(rounded.T), step, self._constant(row_scale), zero, ""]
-            inputs.append(self._constant(bias + weight @ np.broadcast_to(scale.centre, weight.shape[1])))
+            inputs.append(self._constant(bias + _product_in_order(weight, scale.centre)))
             products.append(self._graph.node("MatMulIntegerToFloat", inputs, _MICROSOFT))
         return products
 
     def _weights_and_bias(self, layer: int, part: str) -> tuple[Array, Array]:
-        name = f"encoder.layer.{layer}.{_PRODUCTS[part]}"
+        name = f"encoder.layer.{layer}.{PRODUCTS[part]}"
         weight, bias = (self._tensors[f"{name}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
         if part in ("intermediate", "output"):
-            channels, above = _repeat_channels(self._calibration[layer, "output"].max(axis=0))
+            channels, above = repeat_channels(self._calibration.highest[layer])
             if part == "output":
                 return weight[:, channels], bias
             return weight[channels], bias[channels] - above
         return weight, bias
 
 
-def _input_scale(seen: Array, weights: Array, moved: float) -> _Scale:
-    """The scale of an input, from its values in the calibration."""
-    centre = seen.mean(axis=0)
-    input_range = np.quantile(np.abs(seen - centre), _USUAL, axis=0) + 1e-6
-    weight_range = np.abs(weights).max(axis=0) + 1e-6
-    factor = input_range**moved / weight_range ** (1 - moved)
-    factor /= np.exp(np.log(factor).mean())
-    return _Scale(centre, factor, float(np.abs((seen - centre) / factor).max()) / 127, 128)
+def _product_in_order(weight: Array, vector: Array) -> Array:
+    """The matrix product, added up from left to right, as on every other machine. `@` adds in another order on each."""
+    total: Array = (weight * vector).cumsum(axis=1)[:, -1]
+    return total
 
 
 def _round_rows(weights: Array) -> tuple[npt.NDArray[np.int8], Array]:
@@ -240,13 +231,13 @@ def _round_rows(weights: Array) -> tuple[npt.NDArray[np.int8], Array]:
     return np.rint(weights / scale[:, None]).astype(np.int8), scale
 
 
-def _repeat_channels(highest: Array) -> tuple[npt.NDArray[np.intp], Array]:
+def repeat_channels(highest: Array) -> tuple[npt.NDArray[np.intp], Array]:
     """The channels of GELU with their copies, and the value above which each of them counts. With a limit of 5, a
     channel that reaches 12 has two copies, for the parts above 5 and above 10. This works because GELU(x) is nearly x
     for large x."""
     channels, above = list(range(len(highest))), [0.0] * len(highest)
-    for channel in np.flatnonzero(highest > _GELU_LIMIT).tolist():
-        limits = np.arange(_GELU_LIMIT, highest[channel], _GELU_LIMIT).tolist()
+    for channel in np.flatnonzero(highest > GELU_LIMIT).tolist():
+        limits = np.arange(GELU_LIMIT, highest[channel], GELU_LIMIT).tolist()
         channels += [channel] * len(limits)
         above += limits
     return np.array(channels), np.array(above)

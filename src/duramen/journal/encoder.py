@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import zstandard
+from msgspec.structs import replace
 
 from ..errors import InvalidInput, PayloadTooLarge
 from ..ports import Blob, Head, Ids, Record
@@ -52,11 +53,11 @@ class Encoder(NamedTuple):
                 hint="give a list with one duramen.Draft(type, data) per event",
             )
         if type(draft.type) is not str or draft.type not in _good_types:
-            _note_good(check_name("event type", draft.type))
-        if draft.actor is not None:
-            check_name("actor", draft.actor)
-        if draft.cause is not None:
-            check_cause(draft.cause)
+            draft = replace(draft, type=_note_good(check_name("event type", draft.type)))
+        if draft.actor is not None and (actor := check_name("actor", draft.actor)) is not draft.actor:
+            draft = replace(draft, actor=actor)
+        if draft.cause is not None and (cause := check_cause(draft.cause)) is not draft.cause:
+            draft = replace(draft, cause=cause)
         body, parts = self.codec.encode(draft.data, owner.address)
         size = len(body) + sum(map(len, parts.values())) if parts else len(body)
         if size > self.max_payload:
@@ -118,10 +119,11 @@ _PLAIN = bytes((EnvelopeFlags.PLAIN,))
 _good_types: set[str] = set()
 
 
-def _note_good(kind: str) -> None:
-    """Remember a valid type. There are few types, so each is checked only once."""
+def _note_good(kind: str) -> str:
+    """Remember a valid type, and return it. There are few types, so each is checked only once."""
     if len(_good_types) < 1024:
         _good_types.add(kind)
+    return kind
 
 
 def _loader(parts: dict[bytes, bytes]) -> Callable[[BlobRef], Any]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, shown
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MAX_NAME = 512
+LARGEST = 2**63 - 1
+"""The largest whole number that a store can hold."""
+_MAX_PATH = 4095
+LONGEST = 100 * 366 * 24 * 3600
+"""The longest time that an argument may give, in seconds."""
 
 
 def moment(time: int) -> dt.datetime:
@@ -26,7 +32,7 @@ def moment(time: int) -> dt.datetime:
 def micros(what: str, value: object) -> int:
     """A datetime in microseconds since 1970. Raises `InvalidInput` unless it is a datetime with a time zone."""
     if not isinstance(value, dt.datetime) or value.utcoffset() is None:
-        raise InvalidInput(f"{repr(value)[:80]} cannot be `{what}`", hint="give a datetime with a time zone")
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give a datetime with a time zone")
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
@@ -113,32 +119,35 @@ def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> Ses
 
 
 def check_name(what: str, name: object) -> str:
-    """Return `name`. Raises `InvalidInput` unless it is text of 1 to `MAX_NAME` characters without NUL and lone
-    surrogates."""
+    """Return `name` as a plain str: a `StrEnum` member, for example, becomes its value. Raises `InvalidInput` unless it
+    is text of 1 to `MAX_NAME` characters without NUL and lone surrogates."""
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or "\0" in name:
-        shown = repr(name)[:80]
         raise InvalidInput(
-            f"{shown} cannot be the {what}",
+            f"the {what} cannot be {shown(name)}",
             hint=f"use text of 1 to {MAX_NAME} characters without NUL",
         )
     if not name.isascii():
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise InvalidInput(f"the {what} {name!r} is not valid Unicode", hint="remove lone surrogates") from None
-    return name
+            raise InvalidInput(
+                f"the {what} {shown(name)} is not valid Unicode", hint="remove lone surrogates"
+            ) from None
+    return name if type(name) is str else str.__str__(name)
 
 
 def check_cause(cause: object) -> int | str | None:
     """Return `cause`. Raises `InvalidInput` unless it is None, a position or "session#position"."""
-    if cause is None or (isinstance(cause, int) and not isinstance(cause, bool) and 1 <= cause < 2**63):
-        return cause
+    if cause is None:
+        return None
+    if isinstance(cause, int) and not isinstance(cause, bool) and 1 <= cause <= LARGEST:
+        return int(cause)
     if isinstance(cause, str):
         session, mark, position = cause.rpartition("#")
         if mark and session and position.isdecimal():
             return check_name("cause", cause)
     raise InvalidInput(
-        f"{repr(cause)[:80]} cannot be the cause",
+        f"the cause cannot be {shown(cause)}",
         hint="give the position of an event in this session, or 'session#position'",
     )
 
@@ -152,8 +161,51 @@ def check_types(types: Iterable[str] | str | None) -> frozenset[str] | None:
     return frozenset(check_name("event type", kind) for kind in types)
 
 
-def check_whole(what: str, value: object, least: int) -> int:
-    """Return `value`. Raises `InvalidInput` unless it is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"{repr(value)[:80]} cannot be `{what}`", hint=f"give a whole number from {least}")
+def check_whole(what: str, value: object, least: int, most: int | None = None) -> int:
+    """Return `value`. Raises `InvalidInput` unless it is a whole number of at least `least`, and at most `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        upto = "" if most is None else f" to {most}"
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint=f"give a whole number from {least}{upto}")
+    return int(value)
+
+
+def check_seconds(what: str, value: object, *, above: bool = False) -> float:
+    """Return `value`. Raises `InvalidInput` unless it is a number of seconds from 0 to 100 years; with `above`, more
+    than 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= LONGEST or (above and value == 0):  # type: ignore[operator]
+        hint = f"give a number of seconds {'above' if above else 'from'} 0, at most 100 years"
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint=hint)
+    return value  # type: ignore[return-value]
+
+
+def check_flag(what: str, value: object) -> bool:
+    """Return `value`. Raises `InvalidInput` unless it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give True or False")
     return value
+
+
+def check_function(what: str, value: object) -> None:
+    """Raise `InvalidInput` unless the value can be called."""
+    if not callable(value):
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give a function")
+
+
+def check_path(value: object, hint: str) -> str:
+    """Return a path as text. Raises `InvalidInput` unless the operating system can use it as a path."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    try:
+        usable = isinstance(path, str) and bool(path) and "\0" not in path and len(os.fsencode(path)) <= _MAX_PATH
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise InvalidInput(f"{shown(value)} is not a path", hint=hint)
+    return str(path)
+
+
+def check_text(what: str, value: object) -> str:
+    """Return `value` as a plain str. Raises `InvalidInput` unless it is text. It may be empty or long."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give text")
+    return value if type(value) is str else str.__str__(value)

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from typing import NamedTuple, Protocol
 
 from ..crash_points import reach
-from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
+from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession, shown
 from ..ports import (
     Batch,
     BatchChange,
@@ -33,7 +33,17 @@ from .bookmarks import Bookmarks
 from .chain import payload_digest
 from .codec import Codec
 from .encoder import Encoder, Prepared
-from .events import RUN_EVENTS, Draft, Event, SessionStatus, check_name, standing, standing_of_run
+from .events import (
+    RUN_EVENTS,
+    Draft,
+    Event,
+    SessionStatus,
+    check_name,
+    check_seconds,
+    check_whole,
+    standing,
+    standing_of_run,
+)
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reader import PAGE, Reader
 from .sealing import Keyring, KeySource, master_keys
@@ -96,7 +106,7 @@ class Journal:
         projection: EventProjection | None = None,
     ) -> None:
         self.store = store
-        self.workspace = check_name("workspace", workspace)
+        self.workspace = workspace = check_name("workspace", workspace)
         self.clock = clock
         self.ids = ids
         self._owners = Owners(store, workspace, keyring)
@@ -137,16 +147,16 @@ class Journal:
         append had another number of events. See `Store.append` for the errors of `expected` and `fence`.
         """
         if key is not None:
-            check_name("idempotency key", key)
+            key = check_name("idempotency key", key)
             repeated = await self._inherited(session, key, len(drafts))
             if repeated is not None:
                 return await self._stored(session, repeated, len(drafts))
         if expected is not None:
-            _check_position("expected", expected)
+            expected = check_whole("expected", expected, 0)
         if fence is not None:
-            _check_position("fence", fence)
+            fence = check_whole("fence", fence, 0)
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
         while True:
             owner = NOBODY if subject is None and self._plain else await self._owners.of(subject)
             if not drafts:
@@ -188,7 +198,9 @@ class Journal:
 
     async def owner(self, subject: str | None) -> Owner:
         """The owner of data about a subject, for `prepare`. None stands for the workspace."""
-        return NOBODY if subject is None and self._plain else await self._owners.of(subject)
+        if subject is None:
+            return NOBODY if self._plain else await self._owners.of(None)
+        return await self._owners.of(check_name("subject", subject))
 
     def forget_owners(self) -> None:
         """Read subjects again from the store, because another process erased one."""
@@ -244,7 +256,7 @@ class Journal:
         # The events of one append have the same time, and only the first one has the key.
         if len(records) != count or any(record.time != first.time or record.key is not None for record in rest):
             raise InvalidInput(
-                f"the key {first.key!r} was already used for an append with another number of events",
+                f"the key {shown(first.key)} was already used for an append with another number of events",
                 hint="repeat the first append unchanged, or choose another key",
             )
         return await self.reader.events(session, records[0].position, records[-1].position, None)
@@ -292,15 +304,15 @@ class Journal:
     async def fork(self, session: str, new: str, at: int | None) -> None:
         """Create the session `new`, which shares the events of `session` up to `at` (by default up to the end). Raises
         `UnknownSession`, `SessionExists`, or `InvalidInput` for a position after the end."""
-        check_name("session", new)
-        _check_position("at", at)
+        new = check_name("session", new)
+        at = None if at is None else check_whole("at", at, 0)
         head = await self.reader.head(session)
         if head.position == 0:
             raise UnknownSession(session)
         at = head.position if at is None else at
         if at > head.position:
             raise InvalidInput(
-                f"session {session!r} ends at position {head.position}; it cannot be forked at {at}",
+                f"session {shown(session)} ends at position {head.position}; it cannot be forked at {shown(at)}",
                 hint=f"give a position from 0 to {head.position}",
             )
         point = head if at == head.position else Head(at, await self.reader.hash_at(session, at))
@@ -328,7 +340,7 @@ class Journal:
         lease = await self.store.lease(self.workspace, session)
         now = self.clock.now()
         owned = lease is not None and lease.expires > now
-        rows = await self.store.runs(self.workspace, RunQuery(session=session, limit=1))
+        rows = await self.store.runs(self.workspace, RunQuery(session=session, limit=1, strict=True))
         if rows:
             return standing_of_run(rows[0][0].status, rows[0][0].wake, owned, now)
         types = frozenset(RUN_EVENTS)
@@ -344,8 +356,8 @@ class Journal:
     async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
         """Take the session's lease for `seconds`. None if another owner holds it."""
         now = self.clock.now()
-        check_name("session", session)
-        check_name("owner", owner)
+        session = check_name("session", session)
+        owner = check_name("owner", owner)
         return await self.store.acquire(self.workspace, session, owner, now, _until(now, seconds))
 
     async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
@@ -366,7 +378,9 @@ class Journal:
     async def deliver(self, outlet: Outlet) -> int:
         """Deliver all events after the outlet's durable cursor, in feed order. Returns how many were delivered. After a
         crash the outlet receives the last page again."""
-        check_name("outlet", outlet.name)
+        if not callable(getattr(outlet, "apply", None)):
+            raise InvalidInput(f"{shown(outlet)} is not an outlet", hint="give an object with a name and apply(events)")
+        check_name("outlet", getattr(outlet, "name", None))
         delivered = 0
         while True:
             before = await self.store.cursor(self.workspace, outlet.name)
@@ -388,7 +402,7 @@ class Journal:
     async def erase(self, subject: str) -> ErasureReport:
         """Destroy the subject's key, remove its payloads and blobs, and append a tombstone to each session that had
         any, all in one transaction. Erasing a subject that does not exist reports zeros and is not an error."""
-        check_name("subject", subject)
+        subject = check_name("subject", subject)
         row = await self.store.subject(self.workspace, subject)
         if row is None:  # a process that was killed during the erasure may have left bytes in the files
             await self.purge()
@@ -445,17 +459,5 @@ def _no_tombstone(session: str, head: Head, count: int) -> Record:
     raise InvalidInput("there is nothing to erase")
 
 
-_LONGEST = 100 * 366 * 24 * 3600
-
-
 def _until(now: int, seconds: float) -> int:
-    if not isinstance(seconds, (int, float)) or not seconds <= _LONGEST:
-        raise InvalidInput(
-            f"a lease cannot last {repr(seconds)[:80]} seconds", hint="give a number of seconds, at most 100 years"
-        )
-    return now + int(seconds * 1e6)
-
-
-def _check_position(what: str, position: int | None) -> None:
-    if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
-        raise InvalidInput(f"{repr(position)[:80]} cannot be `{what}`", hint="give a whole number from 0")
+    return now + int(check_seconds("seconds", seconds) * 1e6)

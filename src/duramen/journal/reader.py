@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zstandard
 
-from ..errors import DuramenError, InvalidInput, JournalDamaged, StoreDamaged, UnknownSession
+from ..errors import DuramenError, InvalidInput, JournalDamaged, StoreDamaged, UnknownSession, shown
 from ..ports import GENESIS, FeedItem, Head, Record, Store
 from .chain import event_hash, payload_digest
 from .codec import BlobRef, Codec, surrogate_text
@@ -62,7 +62,7 @@ class Reader:
             upto = row.fork_at if upto is None else min(upto, row.fork_at)
             parent = await self._store.session(self._workspace, row.parent)
             if parent is None:
-                raise JournalDamaged(session, 1, f"its parent session {row.parent!r} is missing")
+                raise JournalDamaged(session, 1, f"its parent session {shown(row.parent)} is missing")
             first = parent.fork_at + 1 if parent.parent is not None else 1
             if first <= upto:
                 segments.insert(0, Segment(row.parent, first, upto))
@@ -179,7 +179,7 @@ class Reader:
                     raise
                 except RecursionError as error:
                     raise InvalidInput(
-                        f"event {position} of session {session!r} is nested too deeply for the remaining stack",
+                        f"event {position} of session {shown(session)} is nested too deeply for the remaining stack",
                         hint="increase sys.setrecursionlimit, or read the event outside of deep recursion",
                     ) from error
                 except _BROKEN as error:

@@ -16,6 +16,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ..errors import InvalidInput, shown
+from .events import check_text
+
 REDACTED = "[redacted]"
 
 _SECRET_WORDS = frozenset(
@@ -95,8 +98,11 @@ class Redactor:
     False, text is not searched."""
 
     def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
-        self._extra = frozenset(name.lower() for name in extra)
-        self._keep = frozenset(name.lower() for name in keep)
+        for what, names in (("extra", extra), ("keep", keep)):
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise InvalidInput(f"`{what}` cannot be {shown(names)}", hint="give a list of field names")
+        self._extra = frozenset(check_text("extra", name).lower() for name in extra)
+        self._keep = frozenset(check_text("keep", name).lower() for name in keep)
         self._values = values
         self.known: dict[Any, bool] = {}
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..errors import InvalidInput, UnknownType
+from ..errors import InvalidInput, UnknownType, clipped, shown
+from .events import check_name, check_whole
 
 C = TypeVar("C", bound=type)
 Fields = dict[str, Any]
@@ -69,11 +70,16 @@ class Registry:
     def add(self, cls: type, name: str | None, version: int, upcasts: Mapping[int, Upcast]) -> None:
         """Register a class. Registering it again, for example after a reload of its module, replaces it. Raises
         `InvalidInput` if another class has the name, or if a class of this kind cannot be stored."""
-        name = name or cls.__name__
+        if not isinstance(cls, type):
+            raise InvalidInput(f"{shown(cls)} is not a class", hint="decorate a class with register")
+        name = cls.__name__ if name is None else check_name("name", name)
+        version = check_whole("version", version, 1)
+        if not isinstance(upcasts, Mapping) or not all(callable(upcast) for upcast in upcasts.values()):
+            raise InvalidInput(f"`upcasts` cannot be {shown(upcasts)}", hint="give a dict of functions by version")
         known = self.by_name.get(name)
         if known is not None and _full_name(known.cls) != _full_name(cls):
             raise InvalidInput(
-                f"the name {name!r} is already registered for {_full_name(known.cls)}",
+                f"the name {shown(name)} is already registered for {_full_name(known.cls)}",
                 hint="register one of the two classes with another name: register(name=…)",
             )
         fields, build = _shape(cls)
@@ -100,7 +106,7 @@ def register(
     """
 
     def add(target: C) -> C:
-        DEFAULT.add(target, name, version, upcasts or {})
+        DEFAULT.add(target, name, version, {} if upcasts is None else upcasts)
         return target
 
     return add if cls is None else add(cls)
@@ -122,7 +128,7 @@ def _shape(cls: type) -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]
     if hasattr(cls, "model_fields") and hasattr(cls, "model_construct"):
         return _pydantic_fields, lambda fields: cls.model_construct(fields["set"], **fields["values"])
     raise InvalidInput(
-        f"{cls.__qualname__} cannot be registered",
+        f"{clipped(cls.__qualname__)} cannot be registered",
         hint="register dataclasses, msgspec Structs, pydantic models or enums, or store plain data",
     )
 

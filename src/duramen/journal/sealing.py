@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InvalidInput, KeyMissing, WrongKey
+from ..errors import InvalidInput, KeyMissing, WrongKey, shown
 from ..ports import Ids, SubjectRow
 
 _pack = msgspec.msgpack.encode
@@ -155,11 +155,11 @@ class Keyring:
 def _refuse(any_key: bool, workspace: str) -> None:
     if any_key:
         raise WrongKey(
-            f"workspace {workspace!r} is sealed with another key",
+            f"workspace {shown(workspace)} is sealed with another key",
             hint="pass the key that it was written with; while rotating keys, pass both, the new one first",
         )
     raise KeyMissing(
-        f"workspace {workspace!r} is sealed and no key was given",
+        f"workspace {shown(workspace)} is sealed and no key was given",
         hint="pass key=… to open(), or set DURAMEN_KEY",
     )
 

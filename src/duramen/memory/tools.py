@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, shown
 
 _KINDS = ["fact", "preference", "identity", "procedure", "blocker", "reference"]
 _TOOLS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def memory_tools(form: str) -> list[dict[str, Any]]:
             }
             for name, tool in _TOOLS.items()
         ]
-    raise InvalidInput(f"unknown tool form {repr(form)[:80]}", hint='use "anthropic" or "openai"')
+    raise InvalidInput(f"unknown tool form {shown(form)}", hint='use "anthropic" or "openai"')
 
 
 def arguments_of(name: str, given: object) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def arguments_of(name: str, given: object) -> dict[str, Any]:
     """
     tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidInput(f"there is no tool {repr(name)[:80]}", hint=f"valid tools: {', '.join(_TOOLS)}")
+        raise InvalidInput(f"there is no tool {shown(name)}", hint=f"valid tools: {', '.join(_TOOLS)}")
     schema = tool["input_schema"]
     if not isinstance(given, dict):
         raise InvalidInput(f"the arguments of {name} are not an object", hint="give them as a JSON object")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, shown
 from ..journal.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def load_model(name: str, *, timeout: float = 30.0) -> Model:
     """
     found = _NAME.fullmatch(name.strip())
     if found is None:
-        raise InvalidInput(f"{Redactor().text(name)[:200]!r} is not the name of a model", hint=_HINT)
+        raise InvalidInput(f"{shown(Redactor().text(name))} is not the name of a model", hint=_HINT)
     model, base_url = found["model"], found["base_url"]
     if found["provider"] == "anthropic":
         from .anthropic import AnthropicModel

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import EmbedderFailed, InvalidInput, ModelFailed
+from ..errors import EmbedderFailed, InvalidInput, ModelFailed, shown
 from ..journal.redaction import REDACTED, Redactor
 
 _CONNECT_SECONDS = 5.0
@@ -73,7 +73,7 @@ class Provider:
         longest_answer: int = _LONGEST_ANSWER,
     ) -> None:
         if not 0 < timeout < float("inf"):
-            raise InvalidInput(f"{timeout} cannot be `timeout`", hint="give seconds above 0, such as 30.0")
+            raise InvalidInput(f"`timeout` cannot be {shown(timeout)}", hint="give seconds above 0, such as 30.0")
         self._name = name
         self._sdk = sdk
         self._client = client
@@ -182,7 +182,7 @@ def check_key(key: object) -> None:
 def check_max_tokens(max_tokens: int) -> None:
     """Raise `InvalidInput` if the limit is below one token."""
     if max_tokens < 1:
-        raise InvalidInput(f"{max_tokens} cannot be `max_tokens`", hint="give a whole number from 1")
+        raise InvalidInput(f"`max_tokens` cannot be {shown(max_tokens)}", hint="give a whole number from 1")
 
 
 def encodable(text: str) -> str:

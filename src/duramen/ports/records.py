@@ -88,7 +88,7 @@ class RunChange(NamedTuple):
 
 class RunQuery(NamedTuple):
     """Which runs to list. None matches every run. `before` is the (created, run) of the last run on the previous
-    page."""
+    page. A damaged row is logged and left out. With `strict`, it raises `StoreDamaged`."""
 
     status: tuple[str, ...] | None = None
     task: str | None = None
@@ -97,6 +97,7 @@ class RunQuery(NamedTuple):
     session: str | None = None
     before: tuple[int, str] | None = None
     limit: int = 100
+    strict: bool = False
 
 
 class Limits(NamedTuple):

@@ -275,7 +275,8 @@ class Store(MemoryStore, Protocol):
 
     async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
         """Open runs that a worker may claim now: `wake` <= `now`, and no lease on the session that is still valid.
-        Ordered by priority (highest first), `wake` and run. The first `skip` of them are left out."""
+        Ordered by priority (highest first), `wake` and run. The first `skip` of them are left out. So is a damaged
+        row, which is logged."""
         ...
 
     async def next_wake(self, workspace: str, now: int) -> int | None:

@@ -1,9 +1,8 @@
-"""Processes killed while they remember, make vectors or forget: a memory is there exactly once, or not at all."""
+"""Kills while memories are stored, indexed or forgotten. A memory exists once or not at all."""
 
 from __future__ import annotations
 
 import json
-import random
 import signal
 import threading
 import time
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 from programs.child_processes import ChildProcesses, Gate
-from programs.memory_handles import DIMS, contents, note_it, open_memory, take_notes, vectors_of
+from programs.memory_handles import DIMS, contents, open_memory, save_note, take_notes, vectors_of
+from programs.seeds import seeded
 
 import duramen
 from duramen.embedders import CallableEmbedder
@@ -20,28 +20,30 @@ from duramen.errors import InvalidInput, UnknownMemory
 
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
 STEP_POINTS = ["step.intended", "step.acted", "step.recorded", "run.started", "run.claimed", "run.ended"]
-ON_A_SERVER = ["append.begun", "append.committed", "step.acted", "step.recorded", "memory.indexed", "memory.forgetting"]
-"""Points at which a process is killed that uses PostgreSQL: before and after what the server does."""
+POSTGRES_POINTS = [
+    "append.begun",
+    "append.committed",
+    "step.acted",
+    "step.recorded",
+    "memory.indexed",
+    "memory.forgetting",
+]
+"""The points that are tested on PostgreSQL too: before and after the server does its work."""
 
 
 def cases(*points: str) -> list[tuple[str, str]]:
-    """Every point on a file, and some on a server."""
-    return [("sqlite", point) for point in points] + [("postgres", point) for point in points if point in ON_A_SERVER]
+    """Every point on SQLite, and some on PostgreSQL."""
+    return [("sqlite", point) for point in points] + [
+        ("postgres", point) for point in points if point in POSTGRES_POINTS
+    ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "agent.db")
-    return str(request.getfixturevalue("postgres_url"))
-
-
-# -- with a step
+# -- memories of steps
 
 
 @pytest.mark.promise("X11", "S10")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS, *STEP_POINTS), indirect=["address"])
-def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(
+def test_a_memory_exists_once_if_and_only_if_its_step_is_done(
     address: str, processes: ChildProcesses, point: str
 ) -> None:
     expected = {text for n in range(2) for text in (f"note {n}", f"note {n} once more")} | {"all notes are taken"}
@@ -56,7 +58,7 @@ def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(
                 for event in dm.session(row.session).events(types="step.done")
             ]
             known = list(dm.memory.list(everyone=True))
-            assert len(known) == 2 * sum(step.startswith("note_it") for step in done) + sum(
+            assert len(known) == 2 * sum(step.startswith("save_note") for step in done) + sum(
                 step.startswith("@remember") for step in done
             )
             assert all(one.times == 1 for one in known)
@@ -82,46 +84,46 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 
     @duramen.step
     def misplaced() -> None:
-        duramen.remember("about nobody", scope="subject")
+        duramen.remember("without a subject", scope="subject")
 
     @duramen.task
-    def tries() -> str:
+    def try_both() -> str:
         times: list[int] = []
         for work, wrong in ((lambda: fails(times), ValueError), (misplaced, InvalidInput)):
             try:
                 work()
             except wrong:
                 continue
-        return note_it("after it")
+        return save_note("after it")
 
     with open_memory(any_address, embedder="none") as dm:
-        assert dm.run(tries) == "after it"
+        assert dm.run(try_both) == "after it"
         assert contents(dm.memory.list(everyone=True)) == ["after it", "after it once more"]
         assert dm.run(take_notes, 1, subject="ada") == 1
         assert contents(dm.memory.list()) == ["after it", "after it once more"]
         assert len(list(dm.memory.list(subject="ada"))) == 5
 
 
-# -- alone
+# -- memories outside steps
 
 
 @pytest.mark.promise("J2", "S4")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS), indirect=["address"])
-def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
+def test_a_kill_while_remembering_stores_all_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     for visit in (1, 3, 6):
-        before = _said(address)
-        child = processes.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
+        before = _total_mentions(address)
+        child = processes.start("memory_handles:remember_facts", crash=(point, visit), address=address, count=12)
         assert child.wait() == -signal.SIGKILL, child.errors()
-        more = _said(address) - before
+        more = _total_mentions(address) - before
         assert len(child.lines()) <= more <= len(child.lines()) + (point == "append.committed")
-    processes.start("memory_handles:remember_all", address=address, count=12).finish()
+    processes.start("memory_handles:remember_facts", address=address, count=12).finish()
     with open_memory(address) as dm:
         assert sorted({one.content for one in dm.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
         assert dm.verify().ok
 
 
-def _said(address: str) -> int:
-    """How often anything was said; every saying is in the history of one memory."""
+def _total_mentions(address: str) -> int:
+    """How often memories were added in total. Each addition is in the history of one memory."""
     with open_memory(address, embedder="none") as dm:
         known = list(dm.memory.list(everyone=True))
         assert sum(one.times for one in known) == sum(len(dm.memory.history(one.id)) for one in known)
@@ -133,8 +135,8 @@ def _said(address: str) -> int:
 @pytest.mark.parametrize(
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
-def test_vectors_follow_whatever_was_killed(address: str, processes: ChildProcesses, point: str) -> None:
-    child = processes.start("memory_handles:remember_all", crash=(point, 2), address=address, count=80, index=True)
+def test_missing_vectors_are_made_after_a_kill(address: str, processes: ChildProcesses, point: str) -> None:
+    child = processes.start("memory_handles:remember_facts", crash=(point, 2), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         known = list(dm.memory.list(everyone=True))
@@ -164,7 +166,7 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, processes: 
         ids = [dm.memory.remember(f"planted {number}").id for number in range(4)]
         dm.memory.remember("planted 1")
         dm.memory.catch_up()
-    child = processes.start("memory_handles:forget_all", crash=(point, 2), address=address, ids=ids)
+    child = processes.start("memory_handles:forget_each", crash=(point, 2), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.errors()
     assert child.lines() == ids[:1]
     gone = 2 if point == "append.committed" else 1
@@ -183,14 +185,14 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, processes: 
 
 
 @pytest.mark.promise("G3")
-def test_what_is_said_while_it_is_forgotten_leaves_nothing(
+def test_a_memory_repeated_while_it_is_forgotten_leaves_no_trace(
     address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     with open_memory(address, embedder="none") as dm:
         gate = Gate(tmp_path / "gate")
         made = dm.memory.remember("planted")
-        given = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
-        children = [processes.start("memory_handles:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
+        options = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
+        children = [processes.start("memory_handles:remember_repeatedly", session=f"s{n}", **options) for n in range(2)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
@@ -200,26 +202,28 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(
             except UnknownMemory:
                 continue
             history = dm.memory.history(made.id)
-            assert not history or any(one.current for one in history), "nothing is left that nobody finds"
+            assert not history or any(one.current for one in history), "recall finds every version that is left"
         for child in children:
             child.finish()
         if dm.memory.history(made.id):
             dm.memory.forget(made.id)
         assert dm.memory.history(made.id) == []
-        said = [event for row in dm.sessions() for event in dm.session(row.session).events(types="memory.added")]
-        assert len(said) == 81
-        assert all(event.erased for event in said)
+        added = [event for row in dm.sessions() for event in dm.session(row.session).events(types="memory.added")]
+        assert len(added) == 81
+        assert all(event.erased for event in added)
         assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
-def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+def test_recall_omits_memories_forgotten_by_another_process(
+    address: str, processes: ChildProcesses, tmp_path: Path
+) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
     with open_memory(address) as dm:
         ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
         dm.memory.catch_up()
-        given = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
-        child = processes.start("memory_handles:recall_again", **given)
+        options = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
+        child = processes.start("memory_handles:recall_after_gates", **options)
         assert len(json.loads(child.wait_for_lines(1)[0])) == 4
         dm.memory.forget(ids[0])
         gates[0].open()
@@ -232,12 +236,12 @@ def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: Chil
         assert sorted(json.loads(child.finish()[3])) == ["fact 1", "fact 2", "fact 9"]
 
 
-# -- many at once
+# -- concurrency
 
 
 @pytest.mark.promise("S4")
-def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: str) -> None:
-    chance, faults = random.Random(1), list[BaseException]()
+def test_concurrent_remember_and_recall_lose_and_duplicate_nothing(any_address: str) -> None:
+    chance, faults = seeded("pauses"), list[BaseException]()
     with open_memory(any_address) as dm:
 
         def work(name: int) -> None:
@@ -245,10 +249,10 @@ def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: s
                 for number in range(12):
                     dm.session(f"s{name}").remember(f"shared {number}")
                     dm.memory.remember(f"own {name} {number}", subject=f"p{name}")
-                    found = dm.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
-                    assert f"own {name} {number}" in contents(found)
+                    hits = dm.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
+                    assert f"own {name} {number}" in contents(hits)
                     time.sleep(chance.random() / 1000)
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - the test reports it
                 faults.append(error)
 
         threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
@@ -265,7 +269,7 @@ def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: s
 
 
 @pytest.mark.promise("G3")
-def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) -> None:
+def test_erasing_a_subject_while_vectors_are_made_leaves_no_vector(any_address: str) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def slow(texts: list[str]) -> list[list[float]]:
@@ -290,7 +294,7 @@ def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) ->
         assert dm.verify().ok
 
 
-def test_a_handle_closed_while_vectors_are_made_ends_soon(any_address: str) -> None:
+def test_closing_a_handle_while_vectors_are_made_is_quick(any_address: str) -> None:
     begun = threading.Event()
 
     def slow(texts: list[str]) -> list[list[float]]:

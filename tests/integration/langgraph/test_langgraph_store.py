@@ -1,4 +1,4 @@
-"""LangGraph's long-term store: items, filters, ranking by words, namespaces and times to live."""
+"""LangGraph's long-term store: items, filters, ranking by words, namespaces and expiry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALICE, BOB = ("users", "alice"), ("users", "bob")
 
 @pytest.fixture
 def timed(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
-    """A handle whose time the test owns."""
+    """A handle with a fake clock."""
     with duramen.open(any_address, clock=clock) as dm:
         yield dm
 
@@ -36,15 +36,15 @@ def store(timed: duramen.Duramen) -> DuramenStore:
     return DuramenStore(timed)
 
 
-def keys(found: list[Any]) -> list[str]:
-    return [item.key for item in found]
+def keys(items: list[Any]) -> list[str]:
+    return [item.key for item in items]
 
 
 # -- items
 
 
 @pytest.mark.promise("I2")
-def test_items_are_put_got_changed_and_deleted(store: DuramenStore, clock: FakeClock) -> None:
+def test_items_can_be_stored_read_changed_and_deleted(store: DuramenStore, clock: FakeClock) -> None:
     store.put(ALICE, "food", {"likes": "tea", "nested": {"list": [1, 2.5, None, True]}})
     clock.advance(5)
     store.put(ALICE, "food", {"likes": "coffee"})
@@ -58,14 +58,14 @@ def test_items_are_put_got_changed_and_deleted(store: DuramenStore, clock: FakeC
     store.delete(ALICE, "food")
 
 
-def test_items_are_there_after_reopening(tmp_path: Path) -> None:
+def test_items_are_durable(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db") as dm:
         DuramenStore(dm).put(ALICE, "food", {"likes": "tea"})
     with duramen.open(tmp_path / "agent.db") as dm:
         assert DuramenStore(dm).search(("users",))[0].value == {"likes": "tea"}
 
 
-def test_what_was_replaced_or_deleted_leaves_no_bytes(tmp_path: Path) -> None:
+def test_replaced_and_deleted_items_leave_no_bytes_on_disk(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db") as dm:
         store = DuramenStore(dm)
         store.put(ALICE, "a", {"text": "one-secret-plan"})
@@ -77,7 +77,7 @@ def test_what_was_replaced_or_deleted_leaves_no_bytes(tmp_path: Path) -> None:
     assert b"secret-plan" not in files
 
 
-def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store: DuramenStore) -> None:
+def test_a_batch_reads_before_it_writes_and_its_last_write_wins(store: DuramenStore) -> None:
     store.put(ALICE, "old", {"n": 0})
     ops = [
         PutOp(ALICE, "new", {"n": 1}),
@@ -88,15 +88,15 @@ def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store
         GetOp(ALICE, "old"),
         ListNamespacesOp(),
     ]
-    put, new, again, found, deleted, old, spaces = store.batch(ops)
+    put, new, again, results, deleted, old, spaces = store.batch(ops)
     assert (put, new, again, deleted, spaces) == (None, None, None, None, [ALICE])
-    assert keys(found) == ["old"]
+    assert keys(results) == ["old"]
     assert old.value == {"n": 0}
     assert [(item.key, item.value) for item in store.search(ALICE)] == [("new", {"n": 2})]
 
 
-def test_the_asynchronous_methods_on_either_handle(any_address: str) -> None:
-    async def main(dm: Any) -> None:
+def test_async_methods_work_on_sync_and_async_handles(any_address: str) -> None:
+    async def use_store(dm: Any) -> None:
         store = DuramenStore(dm)
         await store.aput(ALICE, "food", {"likes": "tea"})
         assert (await store.aget(ALICE, "food")).value == {"likes": "tea"}
@@ -106,16 +106,16 @@ def test_the_asynchronous_methods_on_either_handle(any_address: str) -> None:
         assert await store.aget(ALICE, "food") is None
         assert await store.asweep_ttl() == 0
 
-    async def both() -> None:
-        async with await duramen.aopen(any_address) as looping:
-            await main(looping)
-        with duramen.open(any_address) as blocking:
-            await main(blocking)
+    async def use_both_handles() -> None:
+        async with await duramen.aopen(any_address) as async_handle:
+            await use_store(async_handle)
+        with duramen.open(any_address) as sync_handle:
+            await use_store(sync_handle)
 
-    asyncio.run(both())
+    asyncio.run(use_both_handles())
 
 
-def test_a_node_reaches_the_store_of_its_graph(dm: duramen.Duramen) -> None:
+def test_a_node_can_use_the_store_of_its_graph(dm: duramen.Duramen) -> None:
     def note(state: Any) -> Any:
         get_store().put(ALICE, "seen", {"times": 1})
         return {"notes": keys(get_store().search(("users",)))}
@@ -140,7 +140,7 @@ PEOPLE = {
 
 @pytest.mark.promise("I2")
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "expected"),
     [
         ({"name": "Ann"}, ["ann"]),
         ({"name": {"$eq": "Ben"}}, ["ben"]),
@@ -161,10 +161,10 @@ PEOPLE = {
         ({}, ["ann", "ben", "cat"]),
     ],
 )
-def test_filters_compare_as_langgraphs_own_stores_do(store: DuramenStore, wanted: Any, found: list[str]) -> None:
+def test_filters_compare_as_in_langgraphs_stores(store: DuramenStore, wanted: Any, expected: list[str]) -> None:
     for key, value in PEOPLE.items():
         store.put(("people",), key, value)
-    assert sorted(keys(store.search(("people",), filter=wanted))) == found
+    assert sorted(keys(store.search(("people",), filter=wanted))) == expected
 
 
 def test_an_unknown_operator_is_refused(store: DuramenStore) -> None:
@@ -194,7 +194,7 @@ CONDITIONS = st.lists(
     conditions=CONDITIONS,
     depth=st.one_of(st.none(), st.integers(1, 3)),
 )
-def test_it_answers_as_langgraphs_store_in_memory(
+def test_results_equal_those_of_langgraphs_in_memory_store(
     items: Any, prefix: Any, wanted: Any, conditions: Any, depth: Any
 ) -> None:
     with duramen.open("memory:") as dm:
@@ -203,8 +203,8 @@ def test_it_answers_as_langgraphs_store_in_memory(
             for store in (ours, theirs):
                 store.put(space, key, {"n": number})
         every: list[Any] = [ours, theirs]
-        found = [store.search(prefix, filter=wanted, limit=100) for store in every]
-        facts = [sorted((item.namespace, item.key, item.value["n"]) for item in one) for one in found]
+        results = [store.search(prefix, filter=wanted, limit=100) for store in every]
+        facts = [sorted((item.namespace, item.key, item.value["n"]) for item in one) for one in results]
         assert facts[0] == facts[1]
         op = ListNamespacesOp(match_conditions=conditions, max_depth=depth)
         assert ours.batch([op]) == theirs.batch([op])
@@ -219,12 +219,12 @@ def test_a_query_ranks_by_the_share_of_its_words(store: DuramenStore, clock: Fak
     for key, text in texts.items():
         store.put(ALICE, key, {"text": text})
         clock.advance(1)
-    found = store.search(ALICE, query="green tea?")
-    assert [(item.key, item.score) for item in found] == [("tea", 1.0), ("late", 0.5), ("cup", 0.5), ("dog", 0.0)]
+    results = store.search(ALICE, query="green tea?")
+    assert [(item.key, item.score) for item in results] == [("tea", 1.0), ("late", 0.5), ("cup", 0.5), ("dog", 0.0)]
     assert keys(store.search(ALICE, query="green tea", limit=1, offset=1)) == ["late"]
 
 
-def test_without_a_query_the_most_recent_come_first_in_pages(store: DuramenStore, clock: FakeClock) -> None:
+def test_without_a_query_the_newest_items_are_first(store: DuramenStore, clock: FakeClock) -> None:
     for number in range(5):
         store.put(ALICE, f"k{number}", {})
         clock.advance(1)
@@ -233,7 +233,7 @@ def test_without_a_query_the_most_recent_come_first_in_pages(store: DuramenStore
     assert store.search(ALICE)[0].score is None
 
 
-def test_a_vector_index_is_refused_until_there_is_one(dm: duramen.Duramen) -> None:
+def test_a_vector_index_is_refused(dm: duramen.Duramen) -> None:
     with pytest.raises(InvalidInput, match="vector index"):
         DuramenStore(dm, index={"dims": 3, "embed": lambda texts: [[0.0] * 3 for _ in texts]})
 
@@ -256,22 +256,22 @@ def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(store: Durame
 
 
 @pytest.mark.parametrize("space", [(), ("langgraph",), ("a.b",), ("",), (1,), ("a", "\0")])
-def test_namespaces_that_langgraph_refuses_are_refused(store: DuramenStore, space: Any) -> None:
+def test_invalid_namespaces_are_refused(store: DuramenStore, space: Any) -> None:
     with pytest.raises(InvalidNamespaceError):
         store.put(space, "k", {})
 
 
-def test_they_are_refused_in_a_batch_too(store: DuramenStore) -> None:
+def test_invalid_namespaces_are_refused_in_a_batch(store: DuramenStore) -> None:
     with pytest.raises(InvalidNamespaceError):
         store.batch([PutOp(("a", "b"), "k", {}), PutOp(("a.b",), "k", {})])
     assert store.list_namespaces() == []
 
 
-# -- times to live
+# -- expiry
 
 
 @pytest.mark.promise("I2")
-def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: duramen.Duramen, clock: FakeClock) -> None:
+def test_an_item_expires_after_its_ttl_and_reading_renews_it(timed: duramen.Duramen, clock: FakeClock) -> None:
     store = DuramenStore(timed, ttl={"default_ttl": 10})
     store.put(ALICE, "read", {})
     store.put(ALICE, "searched", {"s": 1})
@@ -287,18 +287,18 @@ def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: durame
     assert keys(store.search(ALICE)) == ["for ever"]
 
 
-def test_reading_refreshes_only_if_it_is_wanted(timed: duramen.Duramen, clock: FakeClock) -> None:
+def test_refresh_on_read_can_be_disabled(timed: duramen.Duramen, clock: FakeClock) -> None:
     store = DuramenStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
     store.put(ALICE, "k", {})
-    store.put(ALICE, "kept", {})
+    store.put(ALICE, "refreshed", {})
     clock.advance(6 * 60)
     assert store.get(ALICE, "k") is not None
-    assert store.get(ALICE, "kept", refresh_ttl=True) is not None
+    assert store.get(ALICE, "refreshed", refresh_ttl=True) is not None
     clock.advance(6 * 60)
-    assert keys(store.search(ALICE)) == ["kept"]
+    assert keys(store.search(ALICE)) == ["refreshed"]
 
 
-def test_a_sweep_removes_what_has_expired(timed: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_sweep_removes_expired_items(timed: duramen.Duramen, clock: FakeClock) -> None:
     store = DuramenStore(timed)
     store.put(ALICE, "short", {}, ttl=1)
     store.put(ALICE, "long", {}, ttl=100)

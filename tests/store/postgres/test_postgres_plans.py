@@ -1,4 +1,4 @@
-"""What row level security costs: every query uses the indexes that it uses without. And what the background costs."""
+"""Query plans: row level security does not change the indexes that a query uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.tenants import OURS, fill
+from programs.tenants import OURS, fill_workspaces
 
 import duramen
 from duramen.runtime import drive
@@ -17,7 +17,7 @@ from duramen.stores.postgres.sql import Q
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-GROWN = {
+KEY_COLUMNS = {
     "sessions": ["session"],
     "events": ["position", "key"],
     "blobs": ["address"],
@@ -33,7 +33,7 @@ GROWN = {
     "recalls": ["number"],
     "generations": ["generation"],
 }
-"""Which columns tell the rows of a table apart. Plans for a handful of rows would show nothing."""
+"""The columns that distinguish the rows of a table. Plans for a few rows would not use indexes."""
 
 VALUES = {"text": "'x' || n", "bigint": "n", "bytea": r"'\x' || lpad(to_hex(n), 8, '0')"}
 QUERIES = {
@@ -45,18 +45,18 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def connections(module_bound_urls: tuple[str, str]) -> Iterator[tuple[Connection, Connection]]:
-    """One that is bound to our workspace, and one that sees everything, in a store that is not small."""
+    """A connection that is restricted to our workspace and a superuser's, in a store with many rows."""
     bound, superuser = module_bound_urls
-    fill(bound)
-    with psycopg.connect(bound, autocommit=True) as ours, psycopg.connect(superuser, autocommit=True) as free:
+    fill_workspaces(bound)
+    with psycopg.connect(bound, autocommit=True) as ours, psycopg.connect(superuser, autocommit=True) as unrestricted:
         ours.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))
-        for table, columns in GROWN.items():
-            _grow(free, f"duramen.{table}", columns)
-        free.execute("ANALYZE")
-        yield ours, free
+        for table, columns in KEY_COLUMNS.items():
+            _add_rows(unrestricted, f"duramen.{table}", columns)
+        unrestricted.execute("ANALYZE")
+        yield ours, unrestricted
 
 
-def _grow(connection: Connection, table: str, columns: list[str], workspace: str = OURS) -> None:
+def _add_rows(connection: Connection, table: str, columns: list[str], workspace: str = OURS) -> None:
     query = "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass"
     types = dict(connection.execute(query, (table,)).fetchall())
     other = ", ".join(f"'{column}', {VALUES[types[column]]}" for column in columns)
@@ -70,10 +70,10 @@ def _grow(connection: Connection, table: str, columns: list[str], workspace: str
     )
 
 
-def _numbered(query: str) -> str:
-    """A query of ours with the parameters as PostgreSQL names them."""
+def _with_numbered_parameters(query: str) -> str:
+    """A query with its parameters as $1, $2, …"""
     names: dict[str, int] = {}
-    query = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", query)
+    query = re.sub(r"%\((\w+)\)s", lambda match: f"${names.setdefault(match[1], len(names) + 1)}", query)
     numbers = iter(range(len(names) + 1, 99))
     query = re.sub("%s", lambda _: f"${next(numbers)}", query)
     return query.replace("CONDITIONS", "true")
@@ -88,7 +88,7 @@ def _plan(connection: Connection, query: str) -> str:
 
 
 def _scans(plan: str) -> list[str]:
-    """Which indexes are used, under which conditions, and what is left to a filter, but for what the policy asks."""
+    """The scans of a plan with their conditions and filters, without the condition of the policy."""
     lines = [line.strip(" ->").replace(POLICY, "") for line in plan.splitlines()]
     return sorted(line for line in lines if re.match(r"(?!One-Time).*( Scan |Cond: |Filter: )", line))
 
@@ -98,31 +98,33 @@ POLICY = " AND (workspace = current_setting('duramen.workspace'::text))"
 
 @pytest.mark.promise("G4")
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_uses_the_same_indexes_under_the_policies(
-    connections: tuple[Connection, Connection], name: str
-) -> None:
-    bound, free = (_plan(connection, _numbered(QUERIES[name])) for connection in connections)
-    assert _scans(bound) == _scans(free), f"{bound}\n\nwithout policies:\n{free}"
+def test_a_query_uses_the_same_indexes_with_row_security(connections: tuple[Connection, Connection], name: str) -> None:
+    bound, unrestricted = (_plan(connection, _with_numbered_parameters(QUERIES[name])) for connection in connections)
+    assert _scans(bound) == _scans(unrestricted), f"{bound}\n\nwithout row security:\n{unrestricted}"
     assert "current_setting('duramen.workspace'" in bound
-    assert "current_setting" not in free
+    assert "current_setting" not in unrestricted
 
 
 @pytest.mark.promise("B2")
-def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres_url: str) -> None:
+def test_memories_without_a_vector_are_found_without_a_table_scan(postgres_url: str) -> None:
     scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'duramen.memories'::regclass"
-    with duramen.open(postgres_url, embedder="none") as dm, psycopg.connect(postgres_url, autocommit=True) as free:
+    with (
+        duramen.open(postgres_url, embedder="none") as dm,
+        psycopg.connect(postgres_url, autocommit=True) as unrestricted,
+    ):
         store: Any = dm.memory._core._service.journal.store
         dm.memory.remember("one of many")
-        _grow(free, "duramen.memories", GROWN["memories"], dm.workspace)
-        free.execute("UPDATE duramen.memories SET indexed = 1")
-        free.execute(
-            "INSERT INTO duramen.index_entries SELECT workspace, audience, number, 1, '', NULL, '' FROM duramen.memories"
+        _add_rows(unrestricted, "duramen.memories", KEY_COLUMNS["memories"], dm.workspace)
+        unrestricted.execute("UPDATE duramen.memories SET indexed = 1")
+        unrestricted.execute(
+            "INSERT INTO duramen.index_entries "
+            "SELECT workspace, audience, number, 1, '', NULL, '' FROM duramen.memories"
         )
-        free.execute("VACUUM ANALYZE duramen.memories, duramen.index_entries")
-        before = free.execute(scans).fetchall()
+        unrestricted.execute("VACUUM ANALYZE duramen.memories, duramen.index_entries")
+        before = unrestricted.execute(scans).fetchall()
         for _ in range(8):
             assert drive(store.unindexed(dm.workspace, 1, 32)) == []
             assert drive(store.count_unindexed(dm.workspace, 1)) == 0
         with store.pool.connection() as connection:
             connection.execute("SELECT pg_stat_force_next_flush()")
-        assert free.execute(scans).fetchall() == before
+        assert unrestricted.execute(scans).fetchall() == before

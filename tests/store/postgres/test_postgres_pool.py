@@ -1,4 +1,4 @@
-"""The pool of connections: bounded, and whole again after it was robbed."""
+"""The connection pool: its limit, its timeouts, and its repair."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from duramen.stores.postgres.connection import Connection, PostgresSettings
 from duramen.stores.postgres.pool import Pool
 
 
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_PATIENCE", 0.5)
+
+
 @pytest.fixture
 def pool(postgres_url: str) -> Iterator[Pool]:
-    made = Pool(PostgresSettings(postgres_url, pool_size=3, timeout=6))
-    yield made
-    made.close()
+    created = Pool(PostgresSettings(postgres_url, pool_size=3, timeout=6))
+    yield created
+    created.close()
 
 
 @pytest.mark.promise("J5")
-def test_places_that_an_interrupt_took_come_back(pool: Pool) -> None:
+def test_slots_lost_by_an_interrupt_are_recovered(pool: Pool) -> None:
     with pool.connection() as held:
         for _ in range(2):
-            pool._pool.getconn()  # nobody gives it back
+            pool._pool.getconn()  # never returned, as after an interrupt
         gc.collect()
         with pool.connection() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -39,10 +44,10 @@ def test_places_that_an_interrupt_took_come_back(pool: Pool) -> None:
         assert [each.execute("SELECT 3").fetchone() for each in (one, two, three)] == [(3,)] * 3
 
 
-def test_a_pool_that_is_in_use_is_waited_for(pool: Pool) -> None:
+def test_take_waits_for_a_pool_that_is_in_use(pool: Pool) -> None:
     inner = pool._pool
     taken = [pool.take() for _ in range(3)]
-    threading.Timer(2.5, lambda: pool.give_back(taken.pop())).start()
+    threading.Timer(2.5 * pool_module._PATIENCE, lambda: pool.give_back(taken.pop())).start()
     with pool.connection() as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     for each in taken:
@@ -50,7 +55,7 @@ def test_a_pool_that_is_in_use_is_waited_for(pool: Pool) -> None:
     assert pool._pool is inner
 
 
-def test_a_pool_in_use_for_too_long_is_said(postgres_url: str) -> None:
+def test_take_times_out_if_all_connections_stay_in_use(postgres_url: str) -> None:
     pool = Pool(PostgresSettings(postgres_url, pool_size=2, timeout=1.2))
     taken = [pool.take() for _ in range(2)]
     began = time.monotonic()
@@ -62,15 +67,15 @@ def test_a_pool_in_use_for_too_long_is_said(postgres_url: str) -> None:
     pool.close()
 
 
-def test_a_server_that_is_slow_to_let_in_keeps_its_pool(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = pool_module.configure
+def test_a_slow_connect_does_not_replace_the_pool(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure = pool_module.configure
 
-    def slowly(connection: Connection, settings: PostgresSettings) -> None:
-        time.sleep(1.3)
-        settle(connection, settings)
+    def configure_slowly(connection: Connection, settings: PostgresSettings) -> None:
+        time.sleep(0.65)
+        configure(connection, settings)
 
     for module in (pool_module, connection_module):
-        monkeypatch.setattr(module, "configure", slowly)
+        monkeypatch.setattr(module, "configure", configure_slowly)
     pool = Pool(PostgresSettings(postgres_url, pool_size=3, timeout=20))
     inner = pool._pool
     with pool.connection() as connection:
@@ -79,29 +84,29 @@ def test_a_server_that_is_slow_to_let_in_keeps_its_pool(postgres_url: str, monke
     pool.close()
 
 
-def test_a_server_that_says_nothing_keeps_nobody_longer_than_the_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
+def test_take_times_out_if_the_server_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         pool = Pool(PostgresSettings(f"postgresql://nobody@127.0.0.1:{port}/none", pool_size=4, timeout=1))
-        took: list[float] = []
+        durations: list[float] = []
 
-        def ask() -> None:
+        def take() -> None:
             began = time.monotonic()
             with pytest.raises(PoolTimeout):
                 pool.take()
-            took.append(time.monotonic() - began)
+            durations.append(time.monotonic() - began)
 
-        threads = [threading.Thread(target=ask) for _ in range(6)]
+        threads = [threading.Thread(target=take) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(took) == 6
-        assert max(took) < 2 * 1 + 4, "they do not queue up behind each other's looks"
-        pool.close()
+        assert len(durations) == 6
+        assert max(durations) < 2 * 1 + 4, "the threads probed the server one after another"
+    pool.close()  # after the listener, or it would wait for connects that never end
 
 
-def test_statements_that_the_server_has_forgotten_are_prepared_again(postgres_url: str) -> None:
+def test_statements_that_the_server_deallocated_are_prepared_again(postgres_url: str) -> None:
     with duramen.open(postgres_url, pool_size=2) as dm:
         session = dm.session("s")
         session.append("note", 1)
@@ -109,7 +114,7 @@ def test_statements_that_the_server_has_forgotten_are_prepared_again(postgres_ur
         pool = dm._core._journal.store.pool  # type: ignore[attr-defined]
         with pool.connection() as one, pool.connection() as two:
             for connection in (one, two):
-                connection.pgconn.exec_(b"DEALLOCATE ALL")  # behind the driver's back
+                connection.pgconn.exec_(b"DEALLOCATE ALL")  # without the knowledge of the driver
         session.append("note", 3)
         session.append_all([Draft("note", 4), Draft("note", 5)])
         assert [event.data for event in session.events()] == [1, 2, 3, 4, 5]

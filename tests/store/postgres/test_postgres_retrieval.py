@@ -1,5 +1,4 @@
-"""Search inside PostgreSQL: candidates by words and meaning in one statement, filters inside, and nothing that is
-gone, sealed or somebody else's."""
+"""Search inside PostgreSQL: candidates by words and vectors, filters, removed, sealed and separate memories."""
 
 from __future__ import annotations
 
@@ -13,18 +12,19 @@ from typing import Any
 import psycopg
 import pytest
 from programs.child_processes import ChildProcesses, until
-from programs.retrieval_corpus import Themes, fill, sentence
+from programs.retrieval_corpus import ThemeEmbedder, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
+from duramen.journal.events import moment as datetime_at
 from duramen.memory.index.index_entry import code_bits, day_of
 from duramen.memory.ranking import retrieval
 from duramen.memory.ranking.rank import Question, Weights
 from duramen.memory.ranking.retrieval import Retrieval
 from duramen.memory.ranking.selection import ActiveSearch, SearchRequest
 from duramen.runtime import drive, run_alongside
-from duramen.stores.postgres import retrieval as inside
-from duramen.stores.postgres import vector_index as tending
+from duramen.stores.postgres import retrieval as retrieval_sql
+from duramen.stores.postgres import vector_index
 from duramen.testing.clock import FakeClock
 
 SECOND = 1_000_000
@@ -32,63 +32,63 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def dm(postgres_url: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
-    with opened(postgres_url, clock=clock) as made:
-        yield made
+    with open_with_candidates(postgres_url, clock=clock) as dm:
+        yield dm
 
 
-def opened(address: str, **settings: Any) -> duramen.Duramen:
-    """A handle that asks for candidates wherever there are some memories."""
-    made = duramen.open(address, **{"embedder": Themes(), **settings})
-    source(made, 20)
-    return made
+def open_with_candidates(address: str, **settings: Any) -> duramen.Duramen:
+    """A handle that searches in the store if there are more than 20 memories."""
+    dm = duramen.open(address, **{"embedder": ThemeEmbedder(), **settings})
+    retrieval_of(dm, 20)
+    return dm
 
 
-def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
-    """Above so many memories candidates are asked for; None: never."""
-    found: Any = dm.memory._core._service.search._sources[0]
-    assert isinstance(found, Retrieval)
-    found.exact_limit = 10**9 if exact is None else exact
-    return found
+def retrieval_of(dm: duramen.Duramen, exact: int | None) -> Retrieval:
+    """Set how many memories are ranked without candidates from the store. None means all."""
+    source: Any = dm.memory._core._service.search._sources[0]
+    assert isinstance(source, Retrieval)
+    source.exact_limit = 10**9 if exact is None else exact
+    return source
 
 
-class Watched:
-    """Counts how often a source gave candidates."""
+class RecordedSelections:
+    """Records the candidates of each search. None means that the store was not asked."""
 
     def __init__(self, dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.selections: list[Any] = []
-        given = source(dm, 20)
-        candidates = given.candidates
+        self.all: list[Any] = []
+        source = retrieval_of(dm, 20)
+        candidates = source.candidates
 
-        async def watching(asked: Any) -> Any:
-            self.selections.append(await candidates(asked))
-            return self.selections[-1]
+        async def recording(search: Any) -> Any:
+            self.all.append(await candidates(search))
+            return self.all[-1]
 
-        monkeypatch.setattr(given, "candidates", watching)
+        monkeypatch.setattr(source, "candidates", recording)
 
     @property
     def numbers(self) -> set[int]:
-        """Of the memories that the last search ranked."""
-        last = self.selections[-1]
-        assert last is not None, "nothing was asked of the store"
+        """The numbers of the memories that the last search ranked."""
+        last = self.all[-1]
+        assert last is not None, "the store was not asked"
         return {number for audience in last.audiences for number in audience.column("number").tolist()}
 
 
 @pytest.fixture
-def watched(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(dm, monkeypatch)
+def selections(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> RecordedSelections:
+    return RecordedSelections(dm, monkeypatch)
 
 
-def told(found: Any) -> list[str]:
-    return [hit.memory.content for hit in found.hits]
+def contents(recalled: Any) -> list[str]:
+    return [hit.memory.content for hit in recalled.hits]
 
 
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
-    """What is found and its score, whatever was recalled before."""
-    source(dm, exact)
+    """The content and the score of each hit. Earlier recalls do not affect the score."""
+    retrieval_of(dm, exact)
     service: Any = dm.memory._core._service
     audiences = options.pop("audiences", (b"",))
-    found = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
-    return {hit.memory.content: hit.score for hit in found.hits}
+    recalled = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
+    return {hit.memory.content: hit.score for hit in recalled.hits}
 
 
 def sql(address: str, query: str) -> list[Any]:
@@ -97,26 +97,28 @@ def sql(address: str, query: str) -> list[Any]:
         return answer.fetchall() if answer.description else []
 
 
-# -- what is found
+# -- candidates
 
 
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("kind", ["fact", "episode"])
-def test_candidates_give_the_same_answers_as_ranking_everything(dm: duramen.Duramen, kind: str) -> None:
+def test_candidates_give_the_same_answers_as_a_full_ranking(dm: duramen.Duramen, kind: str) -> None:
     fill(dm, 2_000, kind=kind)
-    chance, right, all_ = random.Random(5), 0, 0
+    choices, right, total = random.Random(5), 0, 0  # fixed: the share of right hits depends on the questions
     for _ in range(20):
-        question = sentence(chance, 4)
+        question = sentence(choices, 4)
         exact = search(dm, question, None, limit=40)
-        least = sorted(exact.values())[-10] - 0.02  # of equals either is right
-        found = search(dm, question, 100)
-        right, all_ = right + sum(exact.get(one, 0) >= least for one in found), all_ + len(found)
-    assert all_ == 200
-    assert right >= 0.95 * all_
+        min_score = sorted(exact.values())[-10] - 0.02  # hits with nearly the same score are interchangeable
+        hits = search(dm, question, 100)
+        right, total = right + sum(exact.get(content, 0) >= min_score for content in hits), total + len(hits)
+    assert total == 200
+    assert right >= 0.95 * total
 
 
 @pytest.mark.promise("B2", "S3")
-def test_filters_hold_inside_the_search(dm: duramen.Duramen, clock: FakeClock, watched: Watched) -> None:
+def test_filters_are_applied_in_the_store(
+    dm: duramen.Duramen, clock: FakeClock, selections: RecordedSelections
+) -> None:
     early = fill(dm, 60, seed=1)
     clock.advance(1_000)
     middle = clock.now()
@@ -124,132 +126,142 @@ def test_filters_hold_inside_the_search(dm: duramen.Duramen, clock: FakeClock, w
     late = fill(dm, 60, seed=2, kind="preference")
     fill(dm, 60, seed=3, subject="Ada")
     question, every = early[0], 200
-    assert set(told(dm.memory.recall(question, limit=every))) == {*early, *late}
-    assert set(told(dm.memory.recall(question, limit=every, kinds="preference"))) == set(late)
-    assert set(told(dm.memory.recall(question, limit=every, until=moment(middle)))) == set(early)
-    assert set(told(dm.memory.recall(question, limit=every, since=moment(middle)))) == set(late)
+    assert set(contents(dm.memory.recall(question, limit=every))) == {*early, *late}
+    assert set(contents(dm.memory.recall(question, limit=every, kinds="preference"))) == set(late)
+    assert set(contents(dm.memory.recall(question, limit=every, until=datetime_at(middle)))) == set(early)
+    assert set(contents(dm.memory.recall(question, limit=every, since=datetime_at(middle)))) == set(late)
     odd = {"parity": 1}
-    assert set(told(dm.memory.recall(question, limit=every, metadata=odd))) == {*early[1::2], *late[1::2]}
-    assert set(told(dm.memory.recall(question, limit=every, metadata={"parity": True}))) == {*early[1::2], *late[1::2]}
-    assert told(dm.memory.recall(question, limit=every, metadata={"parity": "1"})) == []
-    assert told(dm.memory.recall("zzz", limit=every, kinds="fact", threshold=0.99)) == []
+    assert set(contents(dm.memory.recall(question, limit=every, metadata=odd))) == {*early[1::2], *late[1::2]}
+    assert set(contents(dm.memory.recall(question, limit=every, metadata={"parity": True}))) == {
+        *early[1::2],
+        *late[1::2],
+    }
+    assert contents(dm.memory.recall(question, limit=every, metadata={"parity": "1"})) == []
+    assert contents(dm.memory.recall("zzz", limit=every, kinds="fact", threshold=0.99)) == []
     assert len(dm.memory.recall(question, subject="Ada", limit=every).hits) == 180
     assert len(dm.memory.recall(question, everyone=True, limit=every).hits) == 180
     best = dm.memory.recall(question, limit=5).hits
     assert (best[0].memory.content, len(best)) == (question, 5)
     assert [hit.score for hit in best] == sorted((hit.score for hit in best), reverse=True)
     assert sum(best[0].parts.values()) == pytest.approx(best[0].score, abs=1e-4)
-    assert len(watched.selections) == 11
-    assert all(selection is not None for selection in watched.selections)
+    assert len(selections.all) == 11
+    assert all(selection is not None for selection in selections.all)
 
 
-def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(dm: duramen.Duramen, watched: Watched) -> None:
-    said = fill(dm, 60)
-    assert told(dm.memory.recall(said[0], metadata={"parity": b"1"})) == []
-    assert told(dm.memory.recall(said[0], metadata={"parity\0": 1})) == []
-    assert watched.selections == [None, None]
+def test_a_filter_that_json_cannot_express_uses_the_full_ranking(
+    dm: duramen.Duramen, selections: RecordedSelections
+) -> None:
+    sentences = fill(dm, 60)
+    assert contents(dm.memory.recall(sentences[0], metadata={"parity": b"1"})) == []
+    assert contents(dm.memory.recall(sentences[0], metadata={"parity\0": 1})) == []
+    assert selections.all == [None, None]
     assert len(dm.memory.recall(" ".join(sentence(random.Random(number)) for number in range(9))).hits) == 10
 
 
 @pytest.mark.promise("S3")
-def test_a_common_word_does_not_rank_every_memory_that_has_it(
-    dm: duramen.Duramen, watched: Watched, monkeypatch: pytest.MonkeyPatch
+def test_a_common_word_does_not_make_every_memory_a_candidate(
+    dm: duramen.Duramen, selections: RecordedSelections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retrieval, "_SCAN_LIMIT", 40)
-    said = fill(dm, 300)
-    common, rare = said[7].split()[0], said[7].split()[-1]
-    found = dm.memory.recall(f"{common} {rare}")
-    assert told(found)[0] == said[7]
-    assert len(watched.numbers) < 250
-    assert told(dm.memory.recall(common))
+    sentences = fill(dm, 300)
+    common, rare = sentences[7].split()[0], sentences[7].split()[-1]
+    recalled = dm.memory.recall(f"{common} {rare}")
+    assert contents(recalled)[0] == sentences[7]
+    assert len(selections.numbers) < 250
+    assert contents(dm.memory.recall(common))
 
 
-def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
+def test_a_memory_without_a_vector_is_found_by_its_words(dm: duramen.Duramen, selections: RecordedSelections) -> None:
     fill(dm, 60)
     dm.memory._core._service.index_worker.stop()
     dm.memory.remember("the heron stands in the reeds")
-    found = dm.memory.recall("where is the heron?", limit=1)
-    assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
-    assert watched.selections[-1] is not None
+    recalled = dm.memory.recall("where is the heron?", limit=1)
+    assert (contents(recalled), recalled.waiting) == (["the heron stands in the reeds"], 1)
+    assert selections.all[-1] is not None
 
 
-class Patient(Themes):
-    """Gives the vector of a question when something has happened, or too late."""
+class WaitingEmbedder(ThemeEmbedder):
+    """Returns the vector of a question after an event. `waited` records whether the event came in time."""
 
-    def __init__(self, happened: threading.Event) -> None:
+    def __init__(self, event: threading.Event) -> None:
         super().__init__()
-        self._happened, self.waited = happened, list[bool]()
+        self._event, self.waited = event, list[bool]()
 
     def embed(self, texts: Any) -> Any:
-        if self._happened is not None and len(texts) == 1:
-            self.waited.append(self._happened.wait(20))
+        if self._event is not None and len(texts) == 1:
+            self.waited.append(self._event.wait(20))
         return super().embed(texts)
 
 
 @pytest.mark.promise("B2")
-def test_an_audience_is_looked_over_while_the_question_is_embedded(
+def test_an_audience_is_sampled_while_the_question_is_embedded(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(dm, 60)
-    surveyed = threading.Event()
-    patient = Patient(surveyed)
-    with opened(postgres_url, embedder=patient) as other:
-        given: Any = source(other, 20)._retriever
-        sample_corpus, corpus_samples = given.sample_corpus, list[Any]()
+    sentences = fill(dm, 60)
+    sampled = threading.Event()
+    embedder = WaitingEmbedder(sampled)
+    with open_with_candidates(postgres_url, embedder=embedder) as other:
+        retriever: Any = retrieval_of(other, 20)._retriever
+        sample_corpus, corpus_samples = retriever.sample_corpus, list[Any]()
 
-        async def watching(*asked: Any) -> Any:
-            corpus_samples.append(await sample_corpus(*asked))
-            surveyed.set()
+        async def recording(*arguments: Any) -> Any:
+            corpus_samples.append(await sample_corpus(*arguments))
+            sampled.set()
             return corpus_samples[-1]
 
-        monkeypatch.setattr(given, "sample_corpus", watching)
-        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
-        assert patient.waited == [True]
-        assert told(other.memory.recall(said[4], limit=1)) == [said[4]]
-        assert len(corpus_samples) == 1, "what is known is not looked at again"
+        monkeypatch.setattr(retriever, "sample_corpus", recording)
+        assert contents(other.memory.recall(sentences[3], limit=1)) == [sentences[3]]
+        assert embedder.waited == [True]
+        assert contents(other.memory.recall(sentences[4], limit=1)) == [sentences[4]]
+        assert len(corpus_samples) == 1, "the audience was sampled again"
 
 
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("known", [True, False])
-def test_what_is_near_is_sought_while_words_still_are(
+def test_words_and_vectors_are_searched_at_the_same_time(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    said = fill(dm, 60)
-    words, near = threading.Event(), threading.Event()
-    patient = Patient(words)
-    with opened(postgres_url, embedder=patient) as other:
-        given: Any = source(other, 20)._retriever
+    sentences = fill(dm, 60)
+    words, vectors = threading.Event(), threading.Event()
+    embedder = WaitingEmbedder(words)
+    with open_with_candidates(postgres_url, embedder=embedder) as other:
+        retriever: Any = retrieval_of(other, 20)._retriever
         if known:
             words.set()
-            other.memory.recall(said[2])
+            other.memory.recall(sentences[2])
             words.clear()
-        retrieve, waited, asked = given.retrieve, list[bool](), list[Any]()
+        retrieve, waited, queries = retriever.retrieve, list[bool](), list[Any]()
 
-        async def watching(workspace: str, wanted: Any) -> Any:
-            asked.append(wanted)
-            (words if wanted.code is None else near).set()
+        async def recording(workspace: str, wanted: Any) -> Any:
+            queries.append(wanted)
+            (words if wanted.code is None else vectors).set()
             if wanted.code is None:
-                waited.append(near.wait(20))
+                waited.append(vectors.wait(20))
             return await retrieve(workspace, wanted)
 
-        monkeypatch.setattr(given, "retrieve", watching)
-        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
+        monkeypatch.setattr(retriever, "retrieve", recording)
+        assert contents(other.memory.recall(sentences[3], limit=1)) == [sentences[3]]
         assert waited == [True]
-        assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
-        assert {one.unindexed_limit for one in asked} == {0}, "all have a vector"
+        assert [one.code is None for one in queries] == [True, False], "a search was repeated"
+        assert {one.unindexed_limit for one in queries} == {0}, "all memories have a vector"
 
 
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("kind", ["fact", "episode"])
-def test_the_best_by_words_are_read_while_what_is_near_is_sought(
+def test_the_best_by_words_are_read_during_the_vector_search(
     dm: duramen.Duramen, postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    said = fill(dm, 600, kind=kind)
+    sentences = fill(dm, 600, kind=kind)
     words, read = threading.Event(), threading.Event()
-    whole = search(dm, said[3], 20)
-    with opened(postgres_url, embedder=Patient(words), clock=clock) as other:
-        given: Any = source(other, 20)._retriever
-        retrieve, beside, waited, numbers = given.retrieve, given.with_adjacent, list[bool](), list[set[int]]()
+    expected = search(dm, sentences[3], 20)
+    with open_with_candidates(postgres_url, embedder=WaitingEmbedder(words), clock=clock) as other:
+        retriever: Any = retrieval_of(other, 20)._retriever
+        retrieve, with_adjacent, waited, numbers = (
+            retriever.retrieve,
+            retriever.with_adjacent,
+            list[bool](),
+            list[set[int]](),
+        )
 
         async def searching_by_vector(workspace: str, wanted: Any) -> Any:
             words.set()
@@ -260,11 +272,11 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
         async def reading(workspace: str, generation: int, some: Any) -> Any:
             numbers.append(set(some))
             read.set()
-            return await beside(workspace, generation, some)
+            return await with_adjacent(workspace, generation, some)
 
-        monkeypatch.setattr(given, "retrieve", searching_by_vector)
-        monkeypatch.setattr(given, "with_adjacent", reading)
-        assert search(other, said[3], 20) == whole
+        monkeypatch.setattr(retriever, "retrieve", searching_by_vector)
+        monkeypatch.setattr(retriever, "with_adjacent", reading)
+        assert search(other, sentences[3], 20) == expected
         assert waited == [True]
         early, later = numbers
         assert early
@@ -273,20 +285,20 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
 
 
 def corpus_stats(dm: duramen.Duramen) -> Any:
-    """How things stand in the one audience that was searched."""
-    ((_, stats),) = source(dm, 20)._cached.values()
+    """The statistics of the only audience that was searched."""
+    ((_, stats),) = retrieval_of(dm, 20)._cached.values()
     assert stats is not None
     return stats
 
 
-def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Duramen, postgres_url: str) -> None:
-    said = fill(dm, 200)
+def test_damaged_entries_are_left_out_of_the_sample(dm: duramen.Duramen, postgres_url: str) -> None:
+    sentences = fill(dm, 200)
     sql(postgres_url, "UPDATE duramen.index_entries SET words = '\\x00c1' WHERE number % 3 = 0")
     sql(postgres_url, "UPDATE duramen.index_entries SET vector = '\\x0000' WHERE number % 3 = 1")
     drawn = [one for (one,) in sql(postgres_url, "SELECT number FROM duramen.searchable WHERE draw < 128")]
     assert {number % 3 for number in drawn} == {0, 1, 2}
-    with opened(postgres_url) as other:
-        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
+    with open_with_candidates(postgres_url) as other:
+        assert contents(other.memory.recall(sentences[3], limit=1)) == [sentences[3]]
         held = corpus_stats(other).sample
     assert set(held.column("number").tolist()) == {number for number in drawn if number % 3}
     assert set(held.column("number")[held.column("has_vector")].tolist()) == {
@@ -295,162 +307,169 @@ def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Dur
 
 
 @pytest.mark.promise("S3")
-def test_what_was_drawn_says_which_part_filters_leave(dm: duramen.Duramen, clock: FakeClock, postgres_url: str) -> None:
+def test_the_sample_estimates_the_share_that_passes_filters(
+    dm: duramen.Duramen, clock: FakeClock, postgres_url: str
+) -> None:
     fill(dm, 100)
     begins, ends = clock.now() + 100 * SECOND, clock.now() + 200 * SECOND
     for number in range(100):
-        dm.memory.remember(f"heron {number}", valid_from=moment(begins), valid_to=moment(ends))
+        dm.memory.remember(f"heron {number}", valid_from=datetime_at(begins), valid_to=datetime_at(ends))
     fill(dm, 100, seed=2, kind="episode")
     dm.memory.recall("heron")
     query = "SELECT count(*), count(opens), count(session) FROM duramen.searchable WHERE draw < 128"
-    ((drawn, coming, told_in),) = sql(postgres_url, query)
-    assert 0 < coming < told_in + coming < drawn
+    ((drawn, future, episodes),) = sql(postgres_url, query)
+    assert 0 < future < episodes + future < drawn
     stats, question = corpus_stats(dm), Question.parse("heron", day_of(clock.now()))
-    for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
-        for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
-            asked = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
+    for kinds, others in ((None, drawn - future), (frozenset(["episode"]), episodes)):
+        for now, left in ((clock.now(), 0), (begins, future), (ends, 0)):
+            search = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
             counted = others + (left if kinds is None else 0)
             expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
-            assert stats.filtered_share(asked) == expected
+            assert stats.filtered_share(search) == expected
     assert stats.episodes_per_session == 10
-    assert stats.episode_share() == told_in / drawn
+    assert stats.episode_share() == episodes / drawn
 
 
-def test_where_others_ask_a_search_goes_one_step_after_the_other(
-    dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = fill(dm, 60)
+def test_a_busy_handle_searches_one_step_after_another(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = fill(dm, 60)
     embedder: Any = dm.memory._core._service.embedder
-    room, at_once = embedder._idle_slots, list[int]()
+    slots, parallel_runs = embedder._idle_slots, list[int]()
 
-    async def watching(*both: Any) -> Any:
-        at_once.append(1)
+    async def recording(*both: Any) -> Any:
+        parallel_runs.append(1)
         return await run_alongside(*both)
 
-    monkeypatch.setattr("duramen.memory.index.workspace_embedder.run_alongside", watching)
+    monkeypatch.setattr("duramen.memory.index.workspace_embedder.run_alongside", recording)
     taken = 0
-    while room.acquire(blocking=False):
+    while slots.acquire(blocking=False):
         taken += 1
-    assert told(dm.memory.recall(said[3], limit=1)) == [said[3]]
-    assert at_once == []
+    assert contents(dm.memory.recall(sentences[3], limit=1)) == [sentences[3]]
+    assert parallel_runs == []
     for _ in range(taken):
-        room.release()
+        slots.release()
     for _ in range(taken + 1):
-        assert told(dm.memory.recall(said[4], limit=1)) == [said[4]]
-    assert at_once == [1] * (taken + 1)
+        assert contents(dm.memory.recall(sentences[4], limit=1)) == [sentences[4]]
+    assert parallel_runs == [1] * (taken + 1)
 
     async def fails(*_: Any) -> Any:
-        raise StoreUnavailable("away")
+        raise StoreUnavailable("no connection")
 
-    monkeypatch.setattr(source(dm, 20), "change_count", fails)
+    monkeypatch.setattr(retrieval_of(dm, 20), "change_count", fails)
     for _ in range(taken):
         with pytest.raises(StoreUnavailable):
-            dm.memory.recall(said[3])
-    assert room.acquire(blocking=False), "given back, whatever happened"
+            dm.memory.recall(sentences[3])
+    assert slots.acquire(blocking=False), "a failed search did not release its slot"
 
 
-def test_two_answers_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None:
+def test_two_results_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None:
     fill(dm, 60, kind="episode")
-    given = source(dm, 20)
-    every = drive(given.with_adjacent(1, set(range(200))))
+    source = retrieval_of(dm, 20)
+    every = drive(source.with_adjacent(1, set(range(200))))
     numbers = [change.row.number for change in every]
     assert len(numbers) == 60
-    some, others = (drive(given.with_adjacent(1, set(numbers[first::4]))) for first in (0, 2))
-    assert {one.row.number for one in some} & {one.row.number for one in others}, "what stands beside both"
+    some, others = (drive(source.with_adjacent(1, set(numbers[first::4]))) for first in (0, 2))
+    assert {one.row.number for one in some} & {one.row.number for one in others}, "the results share no adjacent memory"
     assert retrieval._joined(others, some) == retrieval._joined(some, others) == every
 
 
-# -- what is gone
+# -- removed memories
 
 
 @pytest.mark.promise("G3", "S9")
-def test_nothing_that_is_gone_is_a_candidate(dm: duramen.Duramen, postgres_url: str, watched: Watched) -> None:
-    said = fill(dm, 60)
+def test_removed_memories_are_no_candidates(
+    dm: duramen.Duramen, postgres_url: str, selections: RecordedSelections
+) -> None:
+    sentences = fill(dm, 60)
     dm.memory.remember("the pass is heron", key="pass")
     dm.memory.remember("the heron sleeps", subject="Ada")
     forgotten = dm.memory.remember("a heron to forget")
     dm.memory.catch_up()
-    assert len(told(dm.memory.recall("heron", subject="Ada", limit=3))) == 3
+    assert len(contents(dm.memory.recall("heron", subject="Ada", limit=3))) == 3
     dm.memory.remember("the pass is egret", key="pass")
     dm.memory.forget(forgotten.id)
     dm.memory.catch_up()
     dm.erase("Ada")
-    assert not [one for one in told(dm.memory.recall("heron", everyone=True, limit=80)) if "heron" in one]
-    assert watched.numbers
-    assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable") == [(len(said) + 1,)]
+    assert not [one for one in contents(dm.memory.recall("heron", everyone=True, limit=80)) if "heron" in one]
+    assert selections.numbers
+    assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable") == [(len(sentences) + 1,)]
     assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
-def test_what_is_forgotten_while_it_is_searched_is_not_given(
+def test_a_memory_forgotten_during_a_search_is_not_returned(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(dm, 60)
-    first = dm.memory.recall(said[5]).hits[0].memory
-    given: Any = source(dm, 20)._retriever
+    sentences = fill(dm, 60)
+    first = dm.memory.recall(sentences[5]).hits[0].memory
+    retriever: Any = retrieval_of(dm, 20)._retriever
     for place in ("with_adjacent", "retrieve"):
-        one = dm.memory.recall(said[5]).hits[0].memory
-        do = getattr(given, place)
+        one = dm.memory.recall(sentences[5]).hits[0].memory
+        do = getattr(retriever, place)
 
-        async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
-            found = await do(*asked)
-            with suppress(UnknownMemory):  # words and meaning are searched one after the other
+        async def between(*arguments: Any, do: Any = do, id: str = one.id) -> Any:
+            result = await do(*arguments)
+            with suppress(UnknownMemory):  # words and vectors are searched separately, so it may be forgotten already
                 await dm.memory._core.forget(id)
-            return found
+            return result
 
-        monkeypatch.setattr(given, place, between)
-        hits = told(dm.memory.recall(one.content))
+        monkeypatch.setattr(retriever, place, between)
+        hits = contents(dm.memory.recall(one.content))
         monkeypatch.undo()
         assert len(hits) == 10
         assert one.content not in hits
-    assert first.content == said[5]
+    assert first.content == sentences[5]
 
 
 @pytest.mark.promise("G4")
-def test_another_workspace_has_no_candidates_here(postgres_url: str) -> None:
-    with opened(postgres_url, workspace="a") as one, opened(postgres_url, workspace="b") as two:
+def test_a_search_finds_no_candidates_of_another_workspace(postgres_url: str) -> None:
+    with (
+        open_with_candidates(postgres_url, workspace="a") as one,
+        open_with_candidates(postgres_url, workspace="b") as two,
+    ):
         mine, theirs = fill(one, 60, seed=1), fill(two, 60, seed=2)
-        assert set(told(one.memory.recall(theirs[3], everyone=True, limit=200))) == set(mine)
-        assert set(told(two.memory.recall(theirs[3], everyone=True, limit=200))) == set(theirs)
+        assert set(contents(one.memory.recall(theirs[3], everyone=True, limit=200))) == set(mine)
+        assert set(contents(two.memory.recall(theirs[3], everyone=True, limit=200))) == set(theirs)
 
 
-def test_an_end_that_moves_moves_in_the_search_too(dm: duramen.Duramen, clock: FakeClock, watched: Watched) -> None:
+def test_a_changed_end_of_validity_changes_the_search(
+    dm: duramen.Duramen, clock: FakeClock, selections: RecordedSelections
+) -> None:
     fill(dm, 60)
     dm.memory.remember("the heron is here", key="bird")
     dm.memory.catch_up()
-    dm.memory.remember("the heron is gone", key="bird", valid_from=moment(clock.now() + 100 * SECOND))
+    dm.memory.remember("the heron is gone", key="bird", valid_from=datetime_at(clock.now() + 100 * SECOND))
     dm.memory.catch_up()
-    assert told(dm.memory.recall("heron", limit=1)) == ["the heron is here"]
+    assert contents(dm.memory.recall("heron", limit=1)) == ["the heron is here"]
     clock.advance(200)
-    assert told(dm.memory.recall("heron", limit=1)) == ["the heron is gone"]
-    assert watched.selections[-1] is not None
+    assert contents(dm.memory.recall("heron", limit=1)) == ["the heron is gone"]
+    assert selections.all[-1] is not None
     assert dm.verify().ok
 
 
-# -- generations, seals
+# -- generations and sealed memories
 
 
 @pytest.mark.promise("S6")
-def test_a_store_that_moved_is_searched_by_its_new_codes(dm: duramen.Duramen, postgres_url: str) -> None:
-    said = fill(dm, 60)
-    with opened(postgres_url, embedder=Themes("other", 300)) as moved:
+def test_after_a_reindex_the_new_vectors_are_searched(dm: duramen.Duramen, postgres_url: str) -> None:
+    sentences = fill(dm, 60)
+    with open_with_candidates(postgres_url, embedder=ThemeEmbedder("other", 300)) as moved:
         list(moved.memory.reindex())
-        watching = Watched(moved, pytest.MonkeyPatch())
-        assert told(moved.memory.recall(said[9], limit=1)) == [said[9]]
-        assert len(watching.numbers) == 60
+        recording = RecordedSelections(moved, pytest.MonkeyPatch())
+        assert contents(moved.memory.recall(sentences[9], limit=1)) == [sentences[9]]
+        assert len(recording.numbers) == 60
         assert moved.verify().ok
     left = sql(postgres_url, "SELECT DISTINCT generation, length(code) FROM duramen.searchable")
     assert left == [(2, code_bits(300))]
 
 
 @pytest.mark.promise("G3", "S3")
-def test_of_what_is_sealed_nothing_is_in_the_clear_and_both_are_found(postgres_url: str) -> None:
-    with opened(postgres_url) as dm:
-        said = fill(dm, 60, seed=1)
-    with opened(postgres_url, key=b"k" * 32) as dm:
+def test_sealed_memories_are_found_and_leave_no_plain_words(postgres_url: str) -> None:
+    with open_with_candidates(postgres_url) as dm:
+        sentences = fill(dm, 60, seed=1)
+    with open_with_candidates(postgres_url, key=b"k" * 32) as dm:
         sealed = fill(dm, 60, seed=2)
-        found = set(told(dm.memory.recall(sealed[0], limit=200)))
-        assert found == {*said, *sealed}
+        recalled = set(contents(dm.memory.recall(sealed[0], limit=200)))
+        assert recalled == {*sentences, *sealed}
         assert dm.verify().ok
     rows = sql(postgres_url, "SELECT terms, code, metadata, length, draw FROM duramen.searchable WHERE hidden")
     assert len(rows) == 60
@@ -458,44 +477,43 @@ def test_of_what_is_sealed_nothing_is_in_the_clear_and_both_are_found(postgres_u
     assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable WHERE NOT hidden") == [(60,)]
 
 
-# -- older stores, damage
+# -- missing and damaged search rows
 
 
-def unmake(address: str) -> None:
-    """As it was before PostgreSQL searched by itself."""
+def remove_search_rows(address: str) -> None:
+    """Make a store as it was before PostgreSQL had search rows."""
     sql(address, "DELETE FROM duramen.searchable")
     sql(address, "DELETE FROM duramen.searched")
 
 
 @pytest.mark.promise("S7", "R9")
-def test_an_older_store_is_searched_in_memory_until_it_is_ready(
+def test_a_store_without_search_rows_is_searched_in_memory_first(
     dm: duramen.Duramen, postgres_url: str, processes: ChildProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(dm, 700)
+    sentences = fill(dm, 700)
     dm.close()
-    unmake(postgres_url)
-    with opened(postgres_url) as again:
+    remove_search_rows(postgres_url)
+    with open_with_candidates(postgres_url) as again:
         again.memory._core._service.index_worker.stop()
-        watching = Watched(again, monkeypatch)
-        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        assert watching.selections == [None]
+        recording = RecordedSelections(again, monkeypatch)
+        assert contents(again.memory.recall(sentences[3], limit=1)) == [sentences[3]]
+        assert recording.all == [None]
         child = processes.start("retrieval_corpus:make_searchable", crash=("memory.readying", 2), address=postgres_url)
         assert child.wait() == -signal.SIGKILL, child.errors()
-        made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
-        assert made == [(500,)]
-        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
+        assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable") == [(500,)]
+        assert contents(again.memory.recall(sentences[3], limit=1)) == [sentences[3]]
         children = [processes.start("retrieval_corpus:make_searchable", address=postgres_url) for _ in range(2)]
         for one in children:
             one.finish()
-        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        assert watching.selections[-1] is not None
+        assert contents(again.memory.recall(sentences[3], limit=1)) == [sentences[3]]
+        assert recording.all[-1] is not None
         assert again.verify().ok
     assert sql(postgres_url, "SELECT count(*), count(DISTINCT number) FROM duramen.searchable") == [(700, 700)]
 
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "problem"),
     [
         ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "has no search row"),
         ("UPDATE duramen.searchable SET number = number + 500", "belongs to no current memory"),
@@ -504,67 +522,69 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
         ("UPDATE duramen.searchable SET terms = terms[2:]", "does not match its checksum"),
     ],
 )
-def test_damage_to_what_is_searched_is_told(dm: duramen.Duramen, postgres_url: str, spoil: str, said: str) -> None:
+def test_verify_reports_damaged_search_rows(dm: duramen.Duramen, postgres_url: str, damage: str, problem: str) -> None:
     fill(dm, 60)
     assert dm.verify().ok
-    sql(postgres_url, spoil)
-    assert any(said in problem for problem in map(str, dm.verify().problems))
+    sql(postgres_url, damage)
+    assert any(problem in line for line in map(str, dm.verify().problems))
 
 
-# -- the index over codes
+# -- the vector index
 
 
 @pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few memories are many."""
-    monkeypatch.setattr(tending, "LARGE", 50)
-    monkeypatch.setattr(inside, "SCANNED", 50)
-    monkeypatch.setattr(inside, "ALL_SCANNED", 60)
+def small_limit_for_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat a store with more than 50 memories as large."""
+    monkeypatch.setattr(vector_index, "LARGE", 50)
+    monkeypatch.setattr(retrieval_sql, "SCANNED", 50)
+    monkeypatch.setattr(retrieval_sql, "ALL_SCANNED", 60)
 
 
 def maintain_indexes(dm: duramen.Duramen) -> None:
-    """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
+    """Maintain the vector indexes now. Waits for maintenance that runs in the background."""
     service: Any = dm.memory._core._service
     service.index_worker.stop()
     thread = service.index_worker._maintenance
     if thread is not None:
         thread.join()
-    service.index_worker._maintain_now(source(dm, 20)._retriever)
+    service.index_worker._maintain_now(retrieval_of(dm, 20)._retriever)
 
 
 def indexes(address: str) -> list[Any]:
-    found = sql(
+    rows = sql(
         address,
         "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
         " WHERE c.relname LIKE 'near%' ORDER BY 1",
     )
-    return [(name.rsplit("_", 1)[1], valid) for name, valid in found]
+    return [(name.rsplit("_", 1)[1], valid) for name, valid in rows]
 
 
 @pytest.mark.promise("B2")
-@pytest.mark.usefixtures("large")
-def test_what_is_large_is_searched_by_an_index(dm: duramen.Duramen, postgres_url: str, watched: Watched) -> None:
-    said = fill(dm, 400)
-    assert told(dm.memory.recall(said[3], limit=1)) == [said[3]]
-    assert watched.selections == [None], "without an index it is searched in memory"
+@pytest.mark.usefixtures("small_limit_for_large")
+def test_a_large_store_is_searched_with_a_vector_index(
+    dm: duramen.Duramen, postgres_url: str, selections: RecordedSelections
+) -> None:
+    sentences = fill(dm, 400)
+    assert contents(dm.memory.recall(sentences[3], limit=1)) == [sentences[3]]
+    assert selections.all == [None], "without an index the search runs in memory"
     maintain_indexes(dm)
     assert indexes(postgres_url) == [("1", True)]
-    source(dm, 20)._retriever._indexed.clear()  # type: ignore[attr-defined]
+    retrieval_of(dm, 20)._retriever._indexed.clear()  # type: ignore[attr-defined]
     assert sql(postgres_url, SCANS) == [(0,)]
-    with opened(postgres_url) as other:
-        assert told(other.memory.recall(said[7], limit=1)) == [said[7]]
-    until(lambda: sql(postgres_url, SCANS) > [(0,)], "the index was walked")
-    for question in said[:5]:
-        assert told(dm.memory.recall(question, limit=1)) == [question]
-        assert told(dm.memory.recall(question, limit=1, kinds="fact", everyone=True)) == [question]
-    assert told(dm.memory.recall(said[0], kinds="nothing of that")) == []
-    assert all(selection is not None for selection in watched.selections[1:])
+    with open_with_candidates(postgres_url) as other:
+        assert contents(other.memory.recall(sentences[7], limit=1)) == [sentences[7]]
+    until(lambda: sql(postgres_url, SCANS) > [(0,)], "an index scan")
+    for question in sentences[:5]:
+        assert contents(dm.memory.recall(question, limit=1)) == [question]
+        assert contents(dm.memory.recall(question, limit=1, kinds="fact", everyone=True)) == [question]
+    assert contents(dm.memory.recall(sentences[0], kinds="unknown")) == []
+    assert all(selection is not None for selection in selections.all[1:])
     sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
     maintain_indexes(dm)
-    assert indexes(postgres_url) == [("1", True)], "one that was not completed is made again"
-    with opened(postgres_url, embedder=Themes("other")) as moved:
+    assert indexes(postgres_url) == [("1", True)], "an invalid index was not replaced"
+    with open_with_candidates(postgres_url, embedder=ThemeEmbedder("other")) as moved:
         list(moved.memory.reindex())
-        assert indexes(postgres_url) == [("1", True), ("2", True)], "it is made before it is searched"
+        assert indexes(postgres_url) == [("1", True), ("2", True)], "the new index did not exist before the switch"
         maintain_indexes(moved)
         assert indexes(postgres_url) == [("2", True)]
 
@@ -574,9 +594,9 @@ SCANS = "SELECT coalesce(sum(idx_scan), 0)::int FROM pg_stat_user_indexes WHERE 
 
 
 @pytest.mark.promise("R9")
-@pytest.mark.usefixtures("large")
-def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Duramen, postgres_url: str) -> None:
-    said = fill(dm, 400)
+@pytest.mark.usefixtures("small_limit_for_large")
+def test_everything_is_found_without_the_right_to_create_an_index(dm: duramen.Duramen, postgres_url: str) -> None:
+    sentences = fill(dm, 400)
     name = postgres_url.rsplit("/", 1)[1]
     for grant in (
         f'CREATE ROLE "{name}" LOGIN',
@@ -585,15 +605,9 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
         f'GRANT ALL ON ALL SEQUENCES IN SCHEMA duramen TO "{name}"',
     ):
         sql(postgres_url, grant)
-    with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
+    with open_with_candidates(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
         store: Any = bound.memory._core._service.journal.store
         assert "owner" in store._vector_index.refused or "permission" in store._vector_index.refused
-        assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
+        assert contents(bound.memory.recall(sentences[3], limit=1)) == [sentences[3]]
     assert indexes(postgres_url) == []
-
-
-def moment(time: int) -> Any:
-    from duramen.journal.events import moment as at
-
-    return at(time)

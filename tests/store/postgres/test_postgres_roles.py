@@ -1,4 +1,4 @@
-"""The roles that docs/guides/postgresql.md creates: its SQL is run as it stands there."""
+"""The roles of docs/guides/postgresql.md. The tests run the SQL of that page unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from programs.memory_handles import contents, open_memory
 from programs.paths import ROOT
-from programs.tenants import tables, write_all_tables
+from programs.tenants import tenant_tables, write_all_tables
 from psycopg import errors as pg
 
 import duramen
@@ -23,26 +23,26 @@ Address = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def address(module_url: str) -> Address:
-    """Where a role of the page reaches the database; roles are the server's, so they get a name of their own here."""
-    mark = uuid.uuid4().hex[:8]
+    """The URL of each role of the page. Roles belong to the whole server, so their names get a suffix here."""
+    suffix = uuid.uuid4().hex[:8]
 
-    def own(text: str) -> str:
-        return re.sub(r"\b(duramen_(?:owner|agents|admin)|tenant_acme|agents(?= OWNER))\b", rf"\1_{mark}", text)
+    def renamed(text: str) -> str:
+        return re.sub(r"\b(duramen_(?:owner|agents|admin)|tenant_acme|agents(?= OWNER))\b", rf"\1_{suffix}", text)
 
     with psycopg.connect(module_url, autocommit=True) as connection:
-        for statement in own(ROLES).split(";"):
+        for statement in renamed(ROLES).split(";"):
             connection.execute(re.sub("--.*", "", statement).strip().encode())
         info = connection.info
-        urls = {"": f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/agents_{mark}"}
+        urls = {"": f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/agents_{suffix}"}
         for role in ("duramen_owner", "duramen_agents", "duramen_admin", "tenant_acme"):
-            urls[role] = f"postgresql://{own(role)}:change%20me@{info.host}:{info.port}/agents_{mark}"
+            urls[role] = f"postgresql://{renamed(role)}:change%20me@{info.host}:{info.port}/agents_{suffix}"
     with psycopg.connect(urls[""], autocommit=True) as connection:
-        connection.execute(own(SCHEMA).encode())
+        connection.execute(renamed(SCHEMA).encode())
         with pytest.raises(StoreReadOnly):
             duramen.open(urls["duramen_agents"], timeout=2)
         duramen.open(urls["duramen_owner"]).close()
-        connection.execute(own(PINNED).encode())
-        connection.execute(own(PINNED[PINNED.index("DO") :]).encode())
+        connection.execute(renamed(PINNED).encode())
+        connection.execute(renamed(PINNED[PINNED.index("DO") :]).encode())
     for workspace in ("acme", "rival"):
         with open_memory(urls["duramen_agents"], workspace=workspace) as dm:
             write_all_tables(dm)
@@ -50,7 +50,7 @@ def address(module_url: str) -> Address:
 
 
 @pytest.mark.promise("G4")
-def test_agents_work_and_see_their_own(address: Address) -> None:
+def test_agents_can_work_in_their_own_workspace(address: Address) -> None:
     with open_memory(address("duramen_agents"), workspace="acme") as dm:
         assert contents(dm.memory.recall("sun", subject="ada")) == ["the sun is up"]
         assert dm.workspaces() == ["acme"]
@@ -60,10 +60,10 @@ def test_agents_work_and_see_their_own(address: Address) -> None:
 
 
 @pytest.mark.promise("G4")
-def test_agents_cannot_get_around_it(address: Address) -> None:
+def test_agents_cannot_bypass_row_security(address: Address) -> None:
     with psycopg.connect(address("duramen_agents"), autocommit=True) as connection:
         connection.execute("SET duramen.workspace = 'acme'")
-        for table in tables(address("")):
+        for table in tenant_tables(address("")):
             for statement in (
                 "TRUNCATE {}",
                 "ALTER TABLE {} DISABLE ROW LEVEL SECURITY",
@@ -92,7 +92,7 @@ def test_an_administrator_sees_every_workspace(address: Address) -> None:
 
 
 @pytest.mark.promise("G4")
-def test_a_pinned_tenant_stays_where_it_is(address: Address) -> None:
+def test_a_pinned_role_cannot_reach_another_workspace(address: Address) -> None:
     with open_memory(address("tenant_acme"), workspace="acme") as dm:
         dm.session("talk").append("note", 1)
         assert dm.verify().ok
@@ -103,7 +103,7 @@ def test_a_pinned_tenant_stays_where_it_is(address: Address) -> None:
     with psycopg.connect(address("tenant_acme"), autocommit=True) as connection:
         assert connection.execute("SELECT DISTINCT workspace FROM duramen.events").fetchall() == [("acme",)]
         connection.execute("SET duramen.workspace = 'rival'")
-        for table in tables(address("")):
+        for table in tenant_tables(address("")):
             assert connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,), table
         owner = psycopg.conninfo.conninfo_to_dict(address("duramen_agents"))["user"]
         with pytest.raises(pg.InsufficientPrivilege):

@@ -1,4 +1,4 @@
-"""Commits that do not wait for the disk, on a real server that crashes while this process goes on."""
+"""Unsynced commits on a real server that crashes while the client process continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duramen.testing.postgres import PostgresServer
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """A server that writes its log for nobody who does not wait for it: a crash loses what was not waited for."""
+    """A server that writes its log only for synced commits. A crash loses the unsynced ones."""
     settings = {"fsync": "off", "full_page_writes": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "100MB"}
     with PostgresServer.start(settings={**settings, "autovacuum": "off"}) as server:
         yield server
@@ -55,7 +55,7 @@ def sync(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("X29")
-def test_a_crash_loses_what_was_not_waited_for(
+def test_a_crash_loses_unsynced_batches_that_are_not_retained(
     server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(UnsyncedBatches, "keep", lambda *_: None)
@@ -65,11 +65,11 @@ def test_a_crash_loses_what_was_not_waited_for(
         assert values(dm, "s") == [1, 2]
         crash(server)
         append(dm, "s", 3, synced=True)
-        assert values(dm, "s") == [1, 3], "this server does not lose what these tests want it to lose"
+        assert values(dm, "s") == [1, 3], "the server kept an unsynced commit, so these tests show nothing"
 
 
 @pytest.mark.promise("X29")
-def test_what_a_crash_lost_is_stored_again_before_the_next_batch(server: PostgresServer, url: str) -> None:
+def test_lost_batches_are_stored_again_before_the_next_batch(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         for turn in range(8):
             session = f"s{turn}"
@@ -83,7 +83,7 @@ def test_what_a_crash_lost_is_stored_again_before_the_next_batch(server: Postgre
 
 
 @pytest.mark.promise("X29")
-def test_it_is_placed_after_what_another_process_wrote_meanwhile(server: PostgresServer, url: str) -> None:
+def test_restored_batches_follow_what_another_process_appended(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         append(dm, "s", 1, synced=True)
         append(dm, "s", 2, expected=1)
@@ -96,11 +96,11 @@ def test_it_is_placed_after_what_another_process_wrote_meanwhile(server: Postgre
         assert values(dm, "s") == [1, "signal", 2, 3, 4, 5]
         crash(server)
         append(dm, "s", 6)
-        assert values(dm, "s") == [1, "signal", 2, 3, 4, 5, 6], "what is safe is not stored again"
+        assert values(dm, "s") == [1, "signal", 2, 3, 4, 5, 6], "a durable batch was stored again"
         assert dm.verify().ok
 
 
-def test_a_session_that_was_lost_whole_comes_back(server: PostgresServer, url: str) -> None:
+def test_a_lost_session_is_restored(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         append(dm, "s", 1)
         crash(server)
@@ -109,7 +109,7 @@ def test_a_session_that_was_lost_whole_comes_back(server: PostgresServer, url: s
         assert values(dm, "s") == [1, 2]
 
 
-def test_changes_come_back_with_their_batch(server: PostgresServer, url: str) -> None:
+def test_the_changes_of_a_lost_batch_are_restored(server: PostgresServer, url: str) -> None:
     row = RunRow("r", "s", "t", None, "open", None, 5, 1, None, 1, None, None, None, None, 0, 0, 0)
     with duramen.open(url) as dm:
         append(dm, "s", 1, synced=True)
@@ -122,7 +122,7 @@ def test_changes_come_back_with_their_batch(server: PostgresServer, url: str) ->
         assert values(dm, "s") == [1, 2, 3]
 
 
-def test_not_under_a_lease_that_has_another_owner(
+def test_a_lost_batch_is_not_restored_under_the_lease_of_another_owner(
     server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with duramen.open(url) as dm:
@@ -135,14 +135,14 @@ def test_not_under_a_lease_that_has_another_owner(
             connection.execute("DELETE FROM duramen.leases")
         with duramen.open(url) as other:
             assert other.session("s").lease("two") is not None
-            assert other.session("s").lease("two") is not None  # under another fence than the first owner had
+            assert other.session("s").lease("two") is not None  # its fence differs from that of the first owner
         with caplog.at_level(logging.WARNING):
             append(dm, "s", 3, synced=True)
         assert values(dm, "s") == [1, 3]
         assert "cannot be stored again" in caplog.text
 
 
-def test_sync_makes_safe_and_finds_what_was_lost(server: PostgresServer, url: str) -> None:
+def test_sync_restores_lost_batches_and_makes_all_durable(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         for session in ("a", "b"):
             append(dm, session, 1, synced=True)
@@ -162,7 +162,7 @@ def test_sync_makes_safe_and_finds_what_was_lost(server: PostgresServer, url: st
         assert len(dm._core._journal.store._unsynced) == 0
 
 
-def test_a_group_waits_for_the_disk_if_one_of_it_asks(server: PostgresServer, url: str) -> None:
+def test_a_commit_group_is_synced_if_one_of_its_batches_asks_for_it(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         for number in range(16):
             append(dm, f"s{number}", 0, synced=True)
@@ -182,19 +182,19 @@ def test_a_group_waits_for_the_disk_if_one_of_it_asks(server: PostgresServer, ur
         assert [values(dm, f"s{number}") for number in range(16)] == [[0, 1, 2, 3, 4, 5]] * 16
 
 
-def test_no_follower_is_given_what_a_crash_could_remove(server: PostgresServer, url: str) -> None:
+def test_followers_get_only_durable_events(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm, duramen.open(url) as other:
         append(dm, "s", 1, synced=True)
         append(dm, "s", 2)
-        given = [event.data for event in other.session("s").follow(timeout=0.2)]
-        assert given == [1, 2]
+        followed = [event.data for event in other.session("s").follow(timeout=0.2)]
+        assert followed == [1, 2]
         crash(server)
-        assert values(other, "s") == given
+        assert values(other, "s") == followed
 
 
 @pytest.mark.promise("J3")
 @pytest.mark.parametrize("how", ["follow", "follow some", "deliver"])
-def test_what_a_crash_removed_while_it_was_read_is_not_handed_out(
+def test_events_lost_during_a_read_are_not_delivered(
     server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     class Recorder:
@@ -226,9 +226,7 @@ def test_what_a_crash_removed_while_it_was_read_is_not_handed_out(
         assert seen == ([3] if how == "follow some" else [1, 3])
 
 
-def test_a_large_value_comes_back_although_another_process_had_stored_it_first(
-    server: PostgresServer, url: str
-) -> None:
+def test_a_lost_blob_that_another_process_stored_first_is_restored(server: PostgresServer, url: str) -> None:
     large = "x" * 300_000
     with duramen.open(url) as dm:
         append(dm, "s", 1, synced=True)
@@ -241,7 +239,7 @@ def test_a_large_value_comes_back_although_another_process_had_stored_it_first(
         assert dm.verify().ok
 
 
-def test_what_a_step_set_on_its_connection_ends_with_it(server: PostgresServer, url: str) -> None:
+def test_settings_that_a_step_changes_on_its_connection_are_reset(server: PostgresServer, url: str) -> None:
     @duramen.step
     def relax(fail: bool) -> None:
         duramen.transaction().execute("SET synchronous_commit = off")
@@ -262,7 +260,7 @@ def test_what_a_step_set_on_its_connection_ends_with_it(server: PostgresServer, 
         assert values(dm, "s") == [1, 2]
 
 
-def test_batches_that_cannot_be_stored_again_do_not_stop_the_next_sync(server: PostgresServer, url: str) -> None:
+def test_batches_that_cannot_be_restored_do_not_block_the_next_sync(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         lease = dm.session("s").lease("one")
         assert lease is not None
@@ -278,20 +276,20 @@ def test_batches_that_cannot_be_stored_again_do_not_stop_the_next_sync(server: P
         assert (values(dm, "s"), values(dm, "t")) == ([1], [1])
 
 
-def test_a_batch_that_comes_while_others_are_stored_again_is_kept() -> None:
-    kept = UnsyncedBatches()
+def test_a_batch_added_while_others_are_restored_is_retained() -> None:
+    batches = UnsyncedBatches()
     batch: Any = object()
-    kept.keep(("w", "s"), batch, [])
-    known = kept.of(("w", "s"))
-    kept.keep(("w", "s"), batch, [])
-    newer = kept.of(("w", "s"))[-1]
-    kept.replace(("w", "s"), known, [])
-    assert kept.of(("w", "s")) == (newer,)
-    kept.release(("w", "s"), [newer])
-    assert len(kept) == 0
+    batches.keep(("w", "s"), batch, [])
+    known = batches.of(("w", "s"))
+    batches.keep(("w", "s"), batch, [])
+    newer = batches.of(("w", "s"))[-1]
+    batches.replace(("w", "s"), known, [])
+    assert batches.of(("w", "s")) == (newer,)
+    batches.release(("w", "s"), [newer])
+    assert len(batches) == 0
 
 
-def test_what_another_batch_stored_again_meanwhile_is_safe_too(server: PostgresServer, url: str) -> None:
+def test_batches_restored_by_another_append_are_durable(server: PostgresServer, url: str) -> None:
     with duramen.open(url) as dm:
         store: Any = dm._core._journal.store
         append(dm, "s", 1)

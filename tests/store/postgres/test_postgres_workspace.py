@@ -1,4 +1,4 @@
-"""The schema can be distributed by workspace: every key begins with it, and every query binds it."""
+"""The schema can be distributed by workspace: every key begins with it and every query binds it."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ QUERIES = {
     for path in sorted(FOLDER.glob("*.sql"))
     for name, text in vars(load_queries(path)).items()
 }
-MARKS = {"WORDED": "duramen.worded", "MASK": "0", "SCORE": "0", "DISTANCE": "1", "LATELY": "LATELY"}
-FREE = re.compile(
+PLACEHOLDERS = {"WORDED": "duramen.worded", "MASK": "0", "SCORE": "0", "DISTANCE": "1", "LATELY": "LATELY"}
+ALL_WORKSPACES = re.compile(
     r"\.(all_\w+|orphan_\w+|misplaced_\w+|missing_\w+|miscounted_\w+|disorder|displaced|list_workspaces)$"
 )
-"""Integrity checks, and the list of workspaces: they look at every workspace, each by itself."""
+"""Integrity checks and the list of workspaces read every workspace, one at a time."""
 SCOPES = (exp.Select, exp.Update, exp.Delete)
 Scope = exp.Expression
 
 
-def parsed(text: str) -> list[Scope]:
-    """A query as a tree, with marks and placeholders replaced."""
+def parse(text: str) -> list[Scope]:
+    """The syntax trees of a query, with its placeholders replaced."""
     lately = QUERIES["retrieval.lately"]
     text = re.sub(r"%\((\w+)\)s|%s", "'value'", text.replace("LATELY", lately))
-    marks = r"\b(AUDIENCES|CONDITIONS|FILTERS|WORDS|LATE|WORDED|MASK|SCORE|DISTANCE)\b"
-    text = re.sub(marks, lambda found: MARKS.get(found[0], "true"), text)
+    placeholders = r"\b(AUDIENCES|CONDITIONS|FILTERS|WORDS|LATE|WORDED|MASK|SCORE|DISTANCE)\b"
+    text = re.sub(placeholders, lambda match: PLACEHOLDERS.get(match[0], "true"), text)
     text = text.replace("OVERRIDING SYSTEM VALUE", "")
-    return [one for one in sqlglot.parse(text, dialect="postgres") if one is not None]
+    return [tree for tree in sqlglot.parse(text, dialect="postgres") if tree is not None]
 
 
 def scope_of(node: Scope) -> Scope | None:
-    """The query that a part belongs to."""
+    """The innermost query that contains a node."""
     above = node.parent
     while above is not None and not isinstance(above, SCOPES):
         above = above.parent
@@ -59,8 +59,8 @@ def is_required(condition: Scope) -> bool:
     return isinstance(above, exp.Where | exp.Join)
 
 
-def visible(scope: Scope | None, alias: str) -> exp.Table | None:
-    """The table that an alias stands for in a query or in those around it; None for a subquery."""
+def table_of_alias(scope: Scope | None, alias: str) -> exp.Table | None:
+    """The table of an alias in a query or in the queries around it. None for a subquery."""
     while scope is not None:
         for table in tables_of(scope):
             if scope_of(table) is scope and table.alias_or_name == alias:
@@ -69,37 +69,46 @@ def visible(scope: Scope | None, alias: str) -> exp.Table | None:
     return None
 
 
-def unbound(tree: Scope, free: bool) -> list[str]:
-    """The tables of a query whose workspace is neither given nor that of a bound table in the same query. That of a table in
-    the query around it is not enough, unless the query is `free`: no planner carries it into every subquery."""
+def unbound_tables(tree: Scope, all_workspaces: bool) -> list[str]:
+    """The tables of a query whose workspace is neither a parameter nor that of a bound table in the same query.
+
+    A table of an outer query is not enough, because planners do not pass the value into every subquery. It is enough
+    if the query reads `all_workspaces`.
+    """
     tables = tables_of(tree)
     bound = {id(table) for table in tables if is_target(table)}
-    if free:
+    if all_workspaces:
         roots = [table for table in tables if (scope := scope_of(table)) is not None and is_outermost(scope)]
         first: dict[int, exp.Table] = {}
         for table in roots:
             first.setdefault(id(scope_of(table)), table)
         bound |= {id(table) for table in first.values()}
     pairs = []
-    for one in tree.find_all(exp.EQ):
-        sides = [side for side in (one.left, one.right) if isinstance(side, exp.Column) and side.name == "workspace"]
-        if sides and is_required(one):
-            pairs.append((one, sides))
-    changed = True
-    while changed:
-        changed = False
-        for one, sides in pairs:
-            scope = scope_of(one)
-            named = [resolved(scope, side) for side in sides]
+    for comparison in tree.find_all(exp.EQ):
+        sides = [
+            side
+            for side in (comparison.left, comparison.right)
+            if isinstance(side, exp.Column) and side.name == "workspace"
+        ]
+        if sides and is_required(comparison):
+            pairs.append((comparison, sides))
+    progress = True
+    while progress:
+        progress = False
+        for comparison, sides in pairs:
+            scope = scope_of(comparison)
+            column_tables = [table_of_column(scope, side) for side in sides]
             given = len(sides) == 1 and isinstance(
-                one.right if sides[0] is one.left else one.left, exp.Literal | exp.Cast
+                comparison.right if sides[0] is comparison.left else comparison.left, exp.Literal | exp.Cast
             )
-            near = [table for table in named if free or table is None or scope_of(table) is scope]
-            known = given or any(table is None or id(table) in bound for table in near)
-            for table in named:
+            same_query = [
+                table for table in column_tables if all_workspaces or table is None or scope_of(table) is scope
+            ]
+            known = given or any(table is None or id(table) in bound for table in same_query)
+            for table in column_tables:
                 if known and table is not None and id(table) not in bound:
                     bound.add(id(table))
-                    changed = True
+                    progress = True
     return [table.sql() for table in tables if id(table) not in bound]
 
 
@@ -107,10 +116,10 @@ def is_outermost(scope: Scope) -> bool:
     return scope_of(scope) is None
 
 
-def resolved(scope: Scope | None, column: exp.Column) -> exp.Table | None:
-    """The table of a column. Without an alias it is the only one of its query."""
+def table_of_column(scope: Scope | None, column: exp.Column) -> exp.Table | None:
+    """The table of a column. A column without an alias belongs to the only table of its query."""
     if column.table:
-        return visible(scope, column.table)
+        return table_of_alias(scope, column.table)
     own = [table for table in tables_of(scope) if scope_of(table) is scope] if scope is not None else []
     return own[0] if own else None
 
@@ -126,16 +135,16 @@ def is_target(table: exp.Table) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES))
-def test_a_query_binds_the_workspace_of_every_table(name: str) -> None:
+def test_every_query_binds_the_workspace_of_each_table(name: str) -> None:
     text = QUERIES[name]
     if "duramen." not in text or name in ("retrieval.lately",) or re.match(r"(CREATE|DROP) INDEX", text):
         return
-    for tree in parsed(text):
-        assert unbound(tree, FREE.search(name) is not None) == []
+    for tree in parse(text):
+        assert unbound_tables(tree, ALL_WORKSPACES.search(name) is not None) == []
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "unbound"),
     [
         ("SELECT 1 FROM duramen.events", ["duramen.events"]),
         ("SELECT 1 FROM duramen.events WHERE workspace = %s OR session = %s", ["duramen.events"]),
@@ -155,9 +164,9 @@ def test_a_query_binds_the_workspace_of_every_table(name: str) -> None:
         ("SELECT 1 FROM duramen.events e JOIN duramen.runs r ON r.workspace = e.workspace WHERE e.workspace = %s", []),
     ],
 )
-def test_a_query_that_does_not_is_found(query: str, found: list[str]) -> None:
-    (tree,) = parsed(query)
-    assert unbound(tree, free=False) == found
+def test_a_query_without_a_workspace_is_detected(query: str, unbound: list[str]) -> None:
+    (tree,) = parse(query)
+    assert unbound_tables(tree, all_workspaces=False) == unbound
 
 
 UNIQUE = """

@@ -1,4 +1,4 @@
-"""Events that are committed without a sync: a power cut may take them until a later sync, and nothing hands them out before."""
+"""Unsynced commits: a power cut can remove them until the next sync, and no reader outside gets them before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIANTS = 8
 
 
 def append(handle: Duramen, session: str, *kinds: str, synced: bool = False, key: str | None = None) -> None:
-    """Events through the path that steps use."""
+    """Append events as steps do."""
     journal = handle._core._journal
 
     async def work() -> None:
@@ -36,14 +36,14 @@ def syncs(disk: PowerLossDisk) -> int:
 
 
 def survivors(disk: PowerLossDisk, folder: Path) -> list[list[str]]:
-    """The types of the events that each of several power cuts leaves."""
-    found = []
+    """The types of the events that remain after each of several power cuts."""
+    event_types = []
     for variant in range(VARIANTS):
         directory = disk.survivors(folder / str(variant), variant)
         with duramen.open(directory / "agent.db") as handle:
             assert handle.verify().ok
-            found.append([event.type for event in handle.session("s").events()])
-    return found
+            event_types.append([event.type for event in handle.session("s").events()])
+    return event_types
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def disk() -> PowerLossDisk:
 
 
 @pytest.mark.promise("X29", "J3")
-def test_an_unsynced_append_costs_no_sync_and_the_next_synced_one_saves_it(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_an_unsynced_append_becomes_durable_with_the_next_synced_one(disk: PowerLossDisk, tmp_path: Path) -> None:
     with disk:
         handle = open_on(disk)
         append(handle, "s", "intent", synced=True)
         before = syncs(disk)
         append(handle, "s", "outcome")
         assert syncs(disk) == before
-        left = survivors(disk, tmp_path / "before")
-        assert ["intent"] in left  # a cut may take it: this is what the flag buys
-        assert all(events[:1] == ["intent"] for events in left)
+        remaining = survivors(disk, tmp_path / "before")
+        assert ["intent"] in remaining  # a power cut can remove an unsynced event
+        assert all(events[:1] == ["intent"] for events in remaining)
         append(handle, "s", "intent", synced=True)
         assert syncs(disk) == before + 1
         assert survivors(disk, tmp_path / "after") == [["intent", "outcome", "intent"]] * VARIANTS
@@ -69,7 +69,7 @@ def test_an_unsynced_append_costs_no_sync_and_the_next_synced_one_saves_it(disk:
 
 
 @pytest.mark.promise("X29", "J3")
-def test_sync_makes_everything_safe_once(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_sync_makes_all_appends_durable_and_then_does_nothing(disk: PowerLossDisk, tmp_path: Path) -> None:
     with disk:
         handle = open_on(disk)
         append(handle, "s", "intent", synced=True)
@@ -80,7 +80,7 @@ def test_sync_makes_everything_safe_once(disk: PowerLossDisk, tmp_path: Path) ->
         assert survivors(disk, tmp_path) == [["intent", "outcome", "note"]] * VARIANTS
         before = syncs(disk)
         drive(handle._core._journal.store.sync())
-        assert syncs(disk) == before  # nothing is left to do
+        assert syncs(disk) == before  # nothing is left to sync
         handle.close()
 
 
@@ -108,7 +108,7 @@ class Recorder:
 
 @pytest.mark.promise("J3")
 def test_an_outlet_gets_nothing_that_a_power_cut_could_remove(disk: PowerLossDisk, tmp_path: Path) -> None:
-    class Cut(Recorder):
+    class CheckedRecorder(Recorder):
         def apply(self, events: list[duramen.Event]) -> None:
             super().apply(events)
             assert survivors(disk, tmp_path) == [["intent", "outcome"]] * VARIANTS
@@ -117,13 +117,13 @@ def test_an_outlet_gets_nothing_that_a_power_cut_could_remove(disk: PowerLossDis
         handle = open_on(disk)
         append(handle, "s", "intent", synced=True)
         append(handle, "s", "outcome")
-        outlet = Cut()
+        outlet = CheckedRecorder()
         assert handle.deliver(outlet) == 2
         assert outlet.types == ["intent", "outcome"]
         handle.close()
 
 
-def test_a_handle_that_cannot_write_still_follows(tmp_path: Path) -> None:
+def test_a_readonly_handle_can_follow(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as writer:
         append(writer, "s", "intent", synced=True)
@@ -133,19 +133,19 @@ def test_a_handle_that_cannot_write_still_follows(tmp_path: Path) -> None:
 
 
 def test_a_refused_unsynced_append_leaves_commits_synced(disk: PowerLossDisk, tmp_path: Path) -> None:
-    """The switch back to synced commits must not be missed when an append in between fails."""
+    """Commits are synced again even if the unsynced append fails."""
     with disk:
         handle = open_on(disk)
         append(handle, "s", "a", synced=True)
         journal = handle._core._journal
 
-        async def refused() -> None:
+        async def append_with_conflict() -> None:
             owner = await journal.owner(None)
             prepared = [journal.prepare(Draft("b", {}), owner)]
             await journal.append_prepared("s", prepared, owner, expected=7, synced=False)
 
         with pytest.raises(duramen.errors.PositionConflict):
-            drive(refused())
+            drive(append_with_conflict())
         before = syncs(disk)
         handle.session("s").append("c", {})
         assert syncs(disk) == before + 1
@@ -154,7 +154,7 @@ def test_a_refused_unsynced_append_leaves_commits_synced(disk: PowerLossDisk, tm
 
 
 class InterruptAfter:
-    """Raises KeyboardInterrupt when a statement that begins so has been executed."""
+    """Raises KeyboardInterrupt after a statement that begins with this text, or instead of it."""
 
     def __init__(self, handle: Duramen, statement: str, *, instead: bool = False) -> None:
         self._writer: Any = handle._core._journal.store._access.writer
@@ -172,9 +172,9 @@ class InterruptAfter:
         return getattr(self._connection, name)
 
     def execute(self, statement: str, *values: Any) -> Any:
-        hit = statement.startswith(self._statement)
-        result = None if hit and self._instead else self._connection.execute(statement, *values)
-        if hit:
+        matches = statement.startswith(self._statement)
+        result = None if matches and self._instead else self._connection.execute(statement, *values)
+        if matches:
             raise KeyboardInterrupt
         return result
 
@@ -191,7 +191,7 @@ def test_an_interrupted_switch_to_unsynced_commits_leaves_commits_synced(disk: P
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_nothing_becomes_part_of_a_transaction_whose_end_was_interrupted(tmp_path: Path, synced: bool) -> None:
+def test_an_interrupted_rollback_does_not_affect_the_next_append(tmp_path: Path, synced: bool) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as handle:
         append(handle, "s", "a", synced=True)
@@ -199,14 +199,14 @@ def test_nothing_becomes_part_of_a_transaction_whose_end_was_interrupted(tmp_pat
         head = drive(store.head("default", "s"))
         assert head is not None
         with pytest.raises(KeyboardInterrupt), InterruptAfter(handle, "ROLLBACK", instead=True):
-            drive(store.fork("default", "s", head, "s", 0))  # refused: it exists
+            drive(store.fork("default", "s", head, "s", 0))  # fails: the session exists
         append(handle, "s", "b", synced=synced)
         append(handle, "s", "c", synced=True)
         with duramen.open(path) as other:
             assert [event.type for event in other.session("s").events()] == ["a", "b", "c"]
 
 
-def test_a_synced_repetition_of_an_unsynced_append_is_synced(disk: PowerLossDisk, tmp_path: Path) -> None:
+def test_a_synced_repeat_of_an_unsynced_append_is_synced(disk: PowerLossDisk, tmp_path: Path) -> None:
     with disk:
         handle = open_on(disk)
         append(handle, "s", "a", synced=True)
@@ -228,9 +228,9 @@ def test_sync_inside_a_transaction_does_not_wait_for_its_end(tmp_path: Path, mon
         assert len(synced) == 1
 
 
-def test_a_batch_that_raises_something_else_does_not_harm_its_group(tmp_path: Path) -> None:
+def test_an_unexpected_error_in_a_batch_does_not_affect_its_group(tmp_path: Path) -> None:
     def refuse(row: RunRow | None) -> RunRow | None:
-        raise ValueError("what no store knows")
+        raise ValueError("an unexpected error")
 
     with duramen.open(tmp_path / "agent.db") as handle:
         journal = handle._core._journal

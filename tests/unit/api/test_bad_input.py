@@ -1,10 +1,9 @@
-"""Whatever goes wrong has a name and a hint, and what was stored before is still there."""
+"""Invalid input, files, disks and servers raise named errors with hints. Stored events stay intact."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import shutil
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from programs.seeds import seeded
 
 import duramen
 from duramen import Draft, Duramen, errors
@@ -35,8 +35,8 @@ from duramen.testing.postgres import PostgresServer
 from duramen.testing.power_loss import PowerLossDisk
 
 
-class Ticking(FakeClock):
-    """Time passes with every look at the clock."""
+class TickingClock(FakeClock):
+    """Advances by a millisecond each time it is read."""
 
     def now(self) -> int:
         self.advance(0.001)
@@ -44,9 +44,9 @@ class Ticking(FakeClock):
 
 
 @contextlib.contextmanager
-def surviving(address: str) -> Iterator[Duramen]:
-    """A store with one event, which must survive everything, and be followed by another at the end."""
-    with duramen.open(address, clock=Ticking()) as handle:
+def intact_store(address: str) -> Iterator[Duramen]:
+    """A store with one event. At the end of the block the event must still exist, and the store must accept another."""
+    with duramen.open(address, clock=TickingClock()) as handle:
         handle.session("s").append("note", "before")
         yield handle
         handle.session("s").append("note", "after")
@@ -54,26 +54,25 @@ def surviving(address: str) -> Iterator[Duramen]:
         assert handle.verify().ok
 
 
-@pytest.fixture(params=["inmemory", "sqlite", "postgres"])
-def dm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Duramen]:
-    """Where the store has a say."""
-    address = {"inmemory": "memory:", "sqlite": str(tmp_path / "agent.db")}.get(request.param)
-    with surviving(address or request.getfixturevalue("postgres_url")) as handle:
+@pytest.fixture
+def dm(any_address: str) -> Iterator[Duramen]:
+    """For errors that may come from the store."""
+    with intact_store(any_address) as handle:
         yield handle
 
 
 @pytest.fixture
-def any_store() -> Iterator[Duramen]:
-    """Where the argument is refused before any store sees it."""
-    with surviving("memory:") as handle:
+def in_memory() -> Iterator[Duramen]:
+    """For arguments that are refused before a store gets them."""
+    with intact_store("memory:") as handle:
         yield handle
 
 
-def refused(kind: type[errors.DuramenError], work: Callable[[], Any]) -> errors.DuramenError:
+def assert_refused(kind: type[errors.DuramenError], work: Callable[[], Any]) -> errors.DuramenError:
     with pytest.raises(errors.DuramenError) as raised:
         work()
     assert type(raised.value) is kind, repr(raised.value)
-    assert raised.value.hint, "it says what to do about it"
+    assert raised.value.hint, "every error has a hint"
     assert raised.value.hint in str(raised.value)
     return raised.value
 
@@ -82,22 +81,22 @@ def refused(kind: type[errors.DuramenError], work: Callable[[], Any]) -> errors.
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 513, 5, None, b"bytes", ["s"], "\ud800", "a\udfff"], ids=repr)
-def test_names_that_cannot_be(dm: Duramen, name: Any) -> None:
+def test_invalid_names_are_refused(dm: Duramen, name: Any) -> None:
     session = dm.session("s")
-    refused(InvalidInput, lambda: dm.session(name))
-    refused(InvalidInput, lambda: session.fork(name))
-    refused(InvalidInput, lambda: session.append(name))
-    refused(InvalidInput, lambda: session.lease(name))
-    refused(InvalidInput, lambda: dm.erase(name))
+    assert_refused(InvalidInput, lambda: dm.session(name))
+    assert_refused(InvalidInput, lambda: session.fork(name))
+    assert_refused(InvalidInput, lambda: session.append(name))
+    assert_refused(InvalidInput, lambda: session.lease(name))
+    assert_refused(InvalidInput, lambda: dm.erase(name))
     if name is not None:
         for option in ("actor", "key", "subject"):
-            refused(InvalidInput, lambda option=option: session.append("note", 1, **{option: name}))
+            assert_refused(InvalidInput, lambda option=option: session.append("note", 1, **{option: name}))
     with pytest.raises(InvalidInput):
         duramen.open("memory:", workspace=name)
 
 
 @pytest.mark.parametrize("name", ["x" * 512, " ", "../etc", "ä ü 🦀", "'; DROP TABLE", "%s", "a\nb"], ids=repr)
-def test_names_that_can_be(dm: Duramen, name: str) -> None:
+def test_unusual_names_are_accepted(dm: Duramen, name: str) -> None:
     event = dm.session(name).append(name, name, actor=name, key=name, subject=name, cause=f"{name[:500]}#1")
     assert list(dm.session(name).events()) == [event]
     assert name in [row.session for row in dm.sessions()]
@@ -106,27 +105,27 @@ def test_names_that_can_be(dm: Duramen, name: str) -> None:
 @pytest.mark.parametrize(
     "cause", [0, -1, True, 1.5, "x", "#1", "a#", "a#x", b"a#1", [1], 2**63, 2**64, 2**200], ids=repr
 )
-def test_causes_that_cannot_be(dm: Duramen, cause: Any) -> None:
-    refused(InvalidInput, lambda: dm.session("s").append("note", 1, cause=cause))
+def test_invalid_causes_are_refused(dm: Duramen, cause: Any) -> None:
+    assert_refused(InvalidInput, lambda: dm.session("s").append("note", 1, cause=cause))
 
 
 @pytest.mark.parametrize("position", [-1, True, 1.0, "1", b"1"], ids=repr)
-def test_positions_that_cannot_be(dm: Duramen, position: Any) -> None:
+def test_invalid_positions_are_refused(dm: Duramen, position: Any) -> None:
     session = dm.session("s")
-    refused(InvalidInput, lambda: session.append("note", 1, expected=position))
-    refused(InvalidInput, lambda: session.append("note", 1, fence=position))
-    refused(InvalidInput, lambda: session.fork("t", at=position))
-    refused(InvalidInput, lambda: list(session.events(start=position)))
-    refused(InvalidInput, lambda: list(session.events(stop=position)))
-    refused(InvalidInput, lambda: list(session.events(limit=position)))
-    refused(InvalidInput, lambda: list(session.follow(position, timeout=0.01)))
+    assert_refused(InvalidInput, lambda: session.append("note", 1, expected=position))
+    assert_refused(InvalidInput, lambda: session.append("note", 1, fence=position))
+    assert_refused(InvalidInput, lambda: session.fork("t", at=position))
+    assert_refused(InvalidInput, lambda: list(session.events(start=position)))
+    assert_refused(InvalidInput, lambda: list(session.events(stop=position)))
+    assert_refused(InvalidInput, lambda: list(session.events(limit=position)))
+    assert_refused(InvalidInput, lambda: list(session.follow(position, timeout=0.01)))
 
 
-def test_positions_beyond_the_end(dm: Duramen) -> None:
+def test_positions_beyond_the_end_are_refused_or_empty(dm: Duramen) -> None:
     session = dm.session("s")
-    refused(errors.PositionConflict, lambda: session.append("note", 1, expected=2**70))
-    refused(errors.LeaseLost, lambda: session.append("note", 1, fence=2**70))
-    refused(InvalidInput, lambda: session.fork("t", at=2))
+    assert_refused(errors.PositionConflict, lambda: session.append("note", 1, expected=2**70))
+    assert_refused(errors.LeaseLost, lambda: session.append("note", 1, fence=2**70))
+    assert_refused(InvalidInput, lambda: session.fork("t", at=2))
     assert list(session.events(start=2**70)) == []
     assert len(list(session.events(stop=2**70))) == 1
 
@@ -138,44 +137,44 @@ def test_an_unknown_option_of_append_is_named(dm: Duramen) -> None:
         lambda: session.append_all([Draft("note", 1)], colour=2),
         lambda: session.say("user", "hello", colour=2),
     ):
-        error = refused(InvalidInput, call)
+        error = assert_refused(InvalidInput, call)
         assert "unknown option 'colour'" in str(error)
 
 
 @pytest.mark.parametrize("types", [5, [["note"]], [5], b"note"], ids=repr)
-def test_types_that_cannot_be(any_store: Duramen, types: Any) -> None:
-    refused(InvalidInput, lambda: list(any_store.session("s").events(types=types)))
+def test_invalid_event_types_are_refused(in_memory: Duramen, types: Any) -> None:
+    assert_refused(InvalidInput, lambda: list(in_memory.session("s").events(types=types)))
 
 
 @pytest.mark.parametrize("seconds", ["x", float("nan"), float("inf"), 1e300, None], ids=repr)
-def test_leases_that_cannot_be(any_store: Duramen, seconds: Any) -> None:
-    refused(InvalidInput, lambda: any_store.session("s").lease("worker", seconds=seconds))
+def test_invalid_lease_durations_are_refused(in_memory: Duramen, seconds: Any) -> None:
+    assert_refused(InvalidInput, lambda: in_memory.session("s").lease("worker", seconds=seconds))
 
 
 @pytest.mark.parametrize("drafts", [[], ["note"], [Draft("good"), None], "note", None], ids=repr)
-def test_batches_that_cannot_be(any_store: Duramen, drafts: Any) -> None:
-    refused(InvalidInput, lambda: any_store.session("s").append_all(drafts))
+def test_invalid_batches_are_refused(in_memory: Duramen, drafts: Any) -> None:
+    assert_refused(InvalidInput, lambda: in_memory.session("s").append_all(drafts))
 
 
-def test_a_misspelt_option_is_not_ignored(any_store: Duramen) -> None:
+def test_misspelt_options_are_refused(in_memory: Duramen) -> None:
     for call in (
-        lambda: list(any_store.session("s").events(typs="other")),
-        lambda: list(any_store.session("s").pages(from_=3)),
-        lambda: any_store.session("s").append("note", 1, idempotency_key="k"),
+        lambda: list(in_memory.session("s").events(typs="other")),
+        lambda: list(in_memory.session("s").pages(from_=3)),
+        lambda: in_memory.session("s").append("note", 1, idempotency_key="k"),
     ):
         with pytest.raises((InvalidInput, TypeError)):
             call()
 
 
 @pytest.mark.promise("J7")
-def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(dm: Duramen) -> None:
+def test_a_reused_key_returns_the_first_events_or_is_refused(dm: Duramen) -> None:
     session = dm.session("t")
     first = session.append_all([Draft("note", 1), Draft("note", 2)], key="k")
     for size in (1, 3):
         try:
             answer = session.append_all([Draft("other", size)] * size, key="k")
         except errors.DuramenError as error:
-            assert error.hint  # noqa: PT017 - a refusal is as good as the first answer
+            assert error.hint  # noqa: PT017 - a refusal is as correct as the first answer
         else:
             assert answer == first[: len(answer)]
     session.append("note", "between")
@@ -186,7 +185,7 @@ def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(dm: Durame
 
 
 @pytest.mark.promise("J7")
-def test_a_batch_that_a_fork_cut_in_two_is_no_damage(dm: Duramen) -> None:
+def test_a_batch_split_by_a_fork_is_not_reported_as_damage(dm: Duramen) -> None:
     parent = dm.session("parent")
     parent.append_all([Draft("note", n) for n in range(5)], key="batch")
     fork = parent.fork("fork", at=3)
@@ -200,35 +199,35 @@ def test_a_batch_that_a_fork_cut_in_two_is_no_damage(dm: Duramen) -> None:
 
 
 @pytest.mark.parametrize("outlet", ["", "a\0b", "\ud800", 5], ids=repr)
-def test_an_outlet_needs_a_name(any_store: Duramen, outlet: Any) -> None:
+def test_an_outlet_needs_a_valid_name(in_memory: Duramen, outlet: Any) -> None:
     class Nameless:
         name = outlet
 
         def apply(self, events: Any) -> None:
-            """Takes all."""
+            """Accepts everything."""
 
-    refused(InvalidInput, lambda: any_store.deliver(Nameless()))
+    assert_refused(InvalidInput, lambda: in_memory.deliver(Nameless()))
 
 
 @pytest.mark.promise("J5")
-def test_a_payload_over_the_limit(tmp_path: Path) -> None:
+def test_payloads_over_the_limit_are_refused(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", max_payload=1_000) as dm:
         dm.session("s").append("note", "x" * 900)
         for data in ("x" * 1_001, b"x" * 20_000, ["x" * 100] * 11, {"a": "x" * 20_000, "b": "y" * 20_000}):
-            too_large = refused(errors.PayloadTooLarge, lambda data=data: dm.session("s").append("note", data))
+            too_large = assert_refused(errors.PayloadTooLarge, lambda data=data: dm.session("s").append("note", data))
             assert isinstance(too_large, errors.PayloadTooLarge)
             assert too_large.size > too_large.limit == 1_000
         with pytest.raises(errors.PayloadTooLarge):
             dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 2_000)])
         assert [event.data for event in dm.session("s").events()] == ["x" * 900]
-        dm.session("s").append("note", "goes on")
+        dm.session("s").append("note", "accepted")
 
 
 # -- settings and addresses
 
 
-def test_an_unknown_setting_names_the_known_ones() -> None:
-    error = refused(InvalidInput, lambda: duramen.open("memory:", keys=b"x"))
+def test_an_unknown_setting_is_refused_with_the_valid_ones() -> None:
+    error = assert_refused(InvalidInput, lambda: duramen.open("memory:", keys=b"x"))
     assert "'keys'" in error.message
     assert "key," in error.hint
 
@@ -238,7 +237,7 @@ def test_an_unknown_setting_names_the_known_ones() -> None:
     [{"timeout": "soon"}, {"timeout": -1}, {"max_payload": "1"}, {"blob_above": None}, {"pool_size": "many"}],
     ids=repr,
 )
-def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
+def test_settings_of_the_wrong_type_are_refused(tmp_path: Path, settings: Any) -> None:
     with pytest.raises(InvalidInput):
         duramen.open(tmp_path / "agent.db", **settings)
 
@@ -252,19 +251,21 @@ def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
     ],
     ids=repr,
 )
-def test_an_address_that_leads_nowhere(address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_addresses_are_refused_without_showing_passwords(
+    address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    error = refused(InvalidInput, lambda: duramen.open(address, timeout=1))
-    assert "hunt" not in str(error), "a password is not for error messages"
+    error = assert_refused(InvalidInput, lambda: duramen.open(address, timeout=1))
+    assert "hunt" not in str(error), "error messages must not show passwords"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.promise("B3")
 def test_production_refuses_the_in_memory_store(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("memory:", ":memory:", "memory://"):
-        refused(errors.InMemoryRefused, lambda address=address: duramen.open(address, production=True))
+        assert_refused(errors.InMemoryRefused, lambda address=address: duramen.open(address, production=True))
     monkeypatch.setenv("DURAMEN_ENV", "production")
-    refused(errors.InMemoryRefused, lambda: duramen.open("memory:"))
+    assert_refused(errors.InMemoryRefused, lambda: duramen.open("memory:"))
     with duramen.open("memory:", production=False) as dm:
         dm.session("s").append("note", 1)
     monkeypatch.setenv("DURAMEN_ENV", "test")
@@ -295,27 +296,29 @@ def foreign_with_our_table(path: Path) -> None:
     [
         lambda path: path.mkdir(),
         lambda path: path.write_text("Dear diary,"),
-        lambda path: path.write_bytes(os.urandom(10_000)),
+        lambda path: path.write_bytes(seeded("noise").randbytes(10_000)),
         foreign_database,
         foreign_with_our_table,
     ],
     ids=["directory", "text", "noise", "other program", "name taken"],
 )
-def test_what_is_no_store_is_left_as_it_was(tmp_path: Path, make: Callable[[Path], Any], readonly: bool) -> None:
+def test_files_that_are_not_stores_are_refused_unchanged(
+    tmp_path: Path, make: Callable[[Path], Any], readonly: bool
+) -> None:
     path = tmp_path / "thing"
     make(path)
     before = digest(tmp_path) if path.is_file() else {}
-    refused(errors.NotAStore, lambda: duramen.open(path, readonly=readonly))
-    assert (digest(tmp_path) if path.is_file() else {}) == before, "not a byte of somebody else's file changed"
+    assert_refused(errors.NotAStore, lambda: duramen.open(path, readonly=readonly))
+    assert (digest(tmp_path) if path.is_file() else {}) == before, "the file is unchanged"
 
 
-def test_a_missing_folder_and_a_missing_file(tmp_path: Path) -> None:
-    refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "no" / "such" / "agent.db"))
-    refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "agent.db", readonly=True))
+def test_missing_folders_and_files_are_reported(tmp_path: Path) -> None:
+    assert_refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "no" / "such" / "agent.db"))
+    assert_refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "agent.db", readonly=True))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
+def test_a_readonly_handle_reads_and_refuses_writes(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
         dm.session("s").append("note", "before")
@@ -327,7 +330,7 @@ def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
                 lambda: reader.session("s").lease("me"),
                 lambda: reader.session("s").append("note", 2, subject="ada"),
             ):
-                refused(errors.StoreReadOnly, work)
+                assert_refused(errors.StoreReadOnly, work)
             assert reader.verify().ok
         dm.session("s").append("note", "after")
     with duramen.open(path, readonly=True) as reader:
@@ -336,7 +339,7 @@ def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
 
 READER = """
 import os, sys, duramen
-with duramen.open(sys.argv[2]) as dm:  # loads all that is needed, before this user may read it no longer
+with duramen.open(sys.argv[2]) as dm:  # import everything before this process loses the permission to read it
     dm.session("s").append("note", 1)
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
@@ -351,8 +354,8 @@ with duramen.open(sys.argv[1], readonly=True) as dm:
 
 
 @pytest.mark.parametrize("folder_mode", [0o777, 0o555], ids=["in a writable folder", "in a read-only folder"])
-def test_a_file_that_may_only_be_read(tmp_path: Path, folder_mode: int) -> None:
-    folder = Path(tempfile.mkdtemp())  # one that anybody may enter
+def test_a_file_without_write_permission_can_be_read(tmp_path: Path, folder_mode: int) -> None:
+    folder = Path(tempfile.mkdtemp())  # tmp_path is not accessible to other users
     path = folder / "agent.db"
     try:
         with duramen.open(path) as dm:
@@ -384,7 +387,9 @@ def disk() -> Iterator[PowerLossDisk]:
         ("xSync", "ioerr", errors.StoreUnavailable),
     ],
 )
-def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int) -> None:
+def test_a_full_or_failing_disk_loses_no_stored_event(
+    disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int
+) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
     dm = Duramen(AsyncDuramen(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
     session = dm.session("s")
@@ -392,22 +397,22 @@ def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind
     large = ["x" * 3_000] * 5
     disk.fail(call, fault, after=passing if call == "xWrite" else 0)
     for data in (large, "small"):
-        refused(kind, lambda data=data: [session.append("note", data) for _ in range(3)])
+        assert_refused(kind, lambda data=data: [session.append("note", data) for _ in range(3)])
     with pytest.raises(errors.StoreError):
         dm.session("new").append_all([Draft("note", large)] * 3)
-    kept = [event.data for event in session.events()]
-    assert kept[0] == "before"
+    stored = [event.data for event in session.events()]
+    assert stored[0] == "before"
     disk.heal()
-    session.append("note", "after", expected=len(kept))
-    assert [event.data for event in session.events()] == [*kept, "after"]
+    session.append("note", "after", expected=len(stored))
+    assert [event.data for event in session.events()] == [*stored, "after"]
     assert dm.verify().ok
     dm.close()
 
 
-def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
+def test_a_full_disk_while_opening_is_reported(disk: PowerLossDisk) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
     disk.fail("xWrite", "full", after=1)
-    refused(errors.StoreFull, lambda: SqliteStore(settings, Blocking()))
+    assert_refused(errors.StoreFull, lambda: SqliteStore(settings, Blocking()))
     disk.heal()
     dm = Duramen(AsyncDuramen(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
     dm.session("s").append("note", 1)
@@ -417,26 +422,26 @@ def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
 # -- servers
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_an_unreachable_server_is_reported_without_the_password() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    error = refused(
+    error = assert_refused(
         errors.StoreUnavailable, lambda: duramen.open(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", timeout=1)
     )
     assert "hunter2" not in str(error)
-    refused(errors.StoreUnavailable, lambda: duramen.open("postgresql://ada@no-such-host.invalid/x", timeout=1))
+    assert_refused(errors.StoreUnavailable, lambda: duramen.open("postgresql://ada@no-such-host.invalid/x", timeout=1))
 
 
-def test_a_database_that_is_not_there(postgres_server: PostgresServer) -> None:
+def test_a_missing_database_is_reported(postgres_server: PostgresServer) -> None:
     url = postgres_server.url.rsplit("/", 1)[0]
-    error = refused(errors.StoreUnavailable, lambda: duramen.open(f"{url}/nowhere", timeout=1))
+    error = assert_refused(errors.StoreUnavailable, lambda: duramen.open(f"{url}/nowhere", timeout=1))
     assert '"nowhere" does not exist' in error.message
     assert "create" in error.hint
 
 
 @pytest.fixture
 def guarded_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """A role that must give a password, on a server that trusts everybody else."""
+    """A role that needs a password, on a server that trusts all other roles."""
     rules = postgres_server.data_directory / "pg_hba.conf"
     before = rules.read_text()
     url = postgres_server.create_database("guarded")
@@ -451,20 +456,20 @@ def guarded_url(postgres_server: PostgresServer) -> Iterator[str]:
         connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_password_and_a_user_without_rights(guarded_url: str) -> None:
-    error = refused(errors.StoreUnavailable, lambda: duramen.open(guarded_url.format("hunter2"), timeout=1))
+def test_a_wrong_password_and_missing_privileges_are_reported(guarded_url: str) -> None:
+    error = assert_refused(errors.StoreUnavailable, lambda: duramen.open(guarded_url.format("hunter2"), timeout=1))
     assert "password" in error.hint
     assert "hunter2" not in str(error)
-    refused(errors.StoreReadOnly, lambda: duramen.open(guarded_url.format("right"), timeout=1))
+    assert_refused(errors.StoreReadOnly, lambda: duramen.open(guarded_url.format("right"), timeout=1))
 
 
-def test_readonly_on_postgres(empty_postgres_url: str) -> None:
-    refused(errors.NotAStore, lambda: duramen.open(empty_postgres_url, readonly=True))
+def test_a_readonly_postgres_handle_refuses_writes(empty_postgres_url: str) -> None:
+    assert_refused(errors.NotAStore, lambda: duramen.open(empty_postgres_url, readonly=True))
     with duramen.open(empty_postgres_url) as dm:
         dm.session("s").append("note", 1)
     with duramen.open(empty_postgres_url, readonly=True) as reader:
         assert [event.data for event in reader.session("s").events()] == [1]
-        refused(errors.StoreReadOnly, lambda: reader.session("s").append("note", 2))
+        assert_refused(errors.StoreReadOnly, lambda: reader.session("s").append("note", 2))
 
 
 # -- versions
@@ -479,25 +484,18 @@ def set_version(address: str, version: int) -> None:
             db.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (version,))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "agent.db")
-    return str(request.getfixturevalue("postgres_url"))
-
-
 FORMAT_2 = {
     "sqlite": "ALTER TABLE duramen_sessions ADD COLUMN color TEXT NOT NULL DEFAULT 'blue';",
     "postgres": "ALTER TABLE duramen.sessions ADD COLUMN color text NOT NULL DEFAULT 'blue';",
 }
-"""An invented next format of each store."""
+"""A fictitious next format of each store."""
 
 
-def migrated(address: str, folder: Path) -> list[str]:
-    """Bring a store to the invented format; the new column of its sessions."""
+def migrate(address: str, folder: Path) -> list[str]:
+    """Migrate a store to the fictitious format. Returns the new column of its sessions."""
     module, name = (postgres, "postgres") if address.startswith("postgresql:") else (sqlite, "sqlite")
     shutil.copytree(Path(module.__file__).parent / "migrations", folder)
-    (folder / "0002_invented.sql").write_text(FORMAT_2[name])
+    (folder / "0002_fictitious.sql").write_text(FORMAT_2[name])
     migrations = load_migrations(folder)
     assert [number for number, _ in migrations] == [1, 2]
     if module is postgres:
@@ -515,9 +513,9 @@ def test_a_store_of_the_first_format_is_migrated(address: str, tmp_path: Path) -
     with duramen.open(address) as dm:
         dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
         dm.session("s").fork("t", at=1).append("note", 3)
-    assert migrated(address, tmp_path / "once") == ["blue", "blue"]
-    assert migrated(address, tmp_path / "again") == ["blue", "blue"]
-    error = refused(errors.StoreTooNew, lambda: duramen.open(address))
+    assert migrate(address, tmp_path / "once") == ["blue", "blue"]
+    assert migrate(address, tmp_path / "again") == ["blue", "blue"]
+    error = assert_refused(errors.StoreTooNew, lambda: duramen.open(address))
     assert isinstance(error, errors.StoreTooNew)
     assert (error.found, error.supported) == (2, 1)
     set_version(address, 1)
@@ -529,8 +527,8 @@ def test_a_store_of_the_first_format_is_migrated(address: str, tmp_path: Path) -
 
 
 @pytest.mark.promise("J16")
-def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> None:
-    assert migrated(address, tmp_path / "migrations") == []
+def test_a_new_store_gets_all_migrations(address: str, tmp_path: Path) -> None:
+    assert migrate(address, tmp_path / "migrations") == []
     set_version(address, 1)
     with duramen.open(address) as dm:
         dm.session("s").append("note", 1)
@@ -538,17 +536,17 @@ def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> 
 
 
 @pytest.mark.promise("J16")
-def test_a_migration_that_fails_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", 1)
-    with monkeypatch.context() as then:
+    with monkeypatch.context() as patched:
         for name, script in FORMAT_2.items():
-            then.setitem(FORMAT_2, name, f"{script} INSERT INTO nothing VALUES (1);")
+            patched.setitem(FORMAT_2, name, f"{script} INSERT INTO nothing VALUES (1);")
         with pytest.raises((psycopg.Error, errors.StoreError)):
-            migrated(address, tmp_path / "broken")
+            migrate(address, tmp_path / "broken")
     with duramen.open(address) as dm:
         assert [event.data for event in dm.session("s").events()] == [1]
-    assert migrated(address, tmp_path / "whole") == ["blue"]
+    assert migrate(address, tmp_path / "valid") == ["blue"]
 
 
 @pytest.mark.promise("J16")
@@ -558,7 +556,7 @@ def test_a_newer_store_is_refused_with_both_versions(address: str, readonly: boo
         dm.session("s").append("note", 1)
     known = postgres.SCHEMA_VERSION if address.startswith("postgresql:") else sqlite.SCHEMA_VERSION
     set_version(address, known + 1)
-    error = refused(errors.StoreTooNew, lambda: duramen.open(address, readonly=readonly))
+    error = assert_refused(errors.StoreTooNew, lambda: duramen.open(address, readonly=readonly))
     assert isinstance(error, errors.StoreTooNew)
     assert (error.found, error.supported) == (known + 1, known)
     set_version(address, known)

@@ -1,4 +1,4 @@
-"""Checkpoints grow with what is new in them, and shrink with what is dropped."""
+"""Storage grows with the new data of each checkpoint, and drops free it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from programs.checkpoint_writers import checkpoints_of, fields_of, texts
+from programs.seeds import seeded
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -30,7 +31,7 @@ def cp(path: Path) -> Iterator[Checkpoints]:
 
 
 def item(chance: random.Random) -> str:
-    """Text that no compression makes much smaller."""
+    """Text that compresses badly."""
     return chance.randbytes(ITEM // 2).hex()
 
 
@@ -42,27 +43,28 @@ def stored(cp: Checkpoints) -> int:
 
 
 @pytest.mark.promise("C4")
-def test_a_thousand_turns_take_little_more_than_their_bytes(cp: Checkpoints, path: Path) -> None:
-    chance, talk, sizes = random.Random(1), list[str](), []
+def test_a_thousand_turns_take_little_more_space_than_their_text(cp: Checkpoints, path: Path) -> None:
+    chance, talk, sizes = seeded("a thousand turns"), list[str](), []
     for turn in range(1000):
         talk = [*talk, item(chance)]
         drive(cp.save("s", "main", {"talk": texts(talk), "turn": BytesField(b"%d" % turn)}, {"step": turn}))
         if turn in (0, 499, 999):
             sizes.append(stored(cp))
     assert sizes[2] < 3 * 1000 * ITEM
-    assert sizes[2] - sizes[1] < 1.1 * (sizes[1] - sizes[0]), "the second half costs what the first did"
-    found = drive(checkpoints_of_journal(cp).load("s", "main"))
-    assert found is not None
-    assert found.fields == {"talk": [one.encode() for one in talk], "turn": b"999"}
+    assert sizes[2] - sizes[1] < 1.1 * (sizes[1] - sizes[0]), "the second half costs as much as the first"
+    loaded = drive(with_new_cache(cp).load("s", "main"))
+    assert loaded is not None
+    assert loaded.fields == {"talk": [one.encode() for one in talk], "turn": b"999"}
 
 
-def checkpoints_of_journal(cp: Checkpoints) -> Checkpoints:
+def with_new_cache(cp: Checkpoints) -> Checkpoints:
+    """The same checkpoints as another process would see them."""
     return Checkpoints(cp._journal)
 
 
 @pytest.mark.promise("C4")
-def test_a_window_that_slides_costs_what_comes_in(cp: Checkpoints) -> None:
-    chance = random.Random(2)
+def test_a_sliding_window_costs_its_new_items(cp: Checkpoints) -> None:
+    chance = seeded("sliding window")
     talk = [item(chance) for _ in range(40)]
     drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
     before = stored(cp)
@@ -73,9 +75,9 @@ def test_a_window_that_slides_costs_what_comes_in(cp: Checkpoints) -> None:
 
 
 @pytest.mark.promise("C4")
-def test_names_that_share_a_history_cost_it_once(cp: Checkpoints) -> None:
-    """As the subgraphs of a graph do: a new name for each call, each with all that was said."""
-    chance, talk = random.Random(3), list[str]()
+def test_a_history_shared_by_several_names_is_stored_once(cp: Checkpoints) -> None:
+    """As with subgraphs: each call has a new name and the whole conversation."""
+    chance, talk = seeded("shared history"), list[str]()
     for turn in range(100):
         talk = [*talk, item(chance)]
         start: dict[str, Any] = {"__start__": {"talk": texts(talk)}}
@@ -86,12 +88,13 @@ def test_names_that_share_a_history_cost_it_once(cp: Checkpoints) -> None:
 
 
 @pytest.mark.promise("C4")
-def test_processes_that_each_save_a_few_turns_share_what_they_find(cp: Checkpoints) -> None:
-    chance, talk = random.Random(4), [item(random.Random(0)) for _ in range(100)]
+def test_new_processes_share_chunks_that_others_stored(cp: Checkpoints) -> None:
+    chance = seeded("new processes")
+    talk = [item(chance) for _ in range(100)]
     drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
     before = stored(cp)
     for turn in range(60):
-        fresh = checkpoints_of_journal(cp)
+        fresh = with_new_cache(cp)
         if turn % 2:
             assert drive(fresh.load("s", "main")) is not None
         talk = [*talk, item(chance)]
@@ -100,8 +103,8 @@ def test_processes_that_each_save_a_few_turns_share_what_they_find(cp: Checkpoin
 
 
 @pytest.mark.promise("C6", "L1")
-def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
-    chance, ids, sizes = random.Random(5), list[str](), []
+def test_the_size_levels_off_when_old_checkpoints_are_dropped(cp: Checkpoints) -> None:
+    chance, ids, sizes = seeded("old ones dropped"), list[str](), []
     talk = [item(chance) for _ in range(30)]
     for turn in range(240):
         talk = [*talk[1:], item(chance)]
@@ -111,40 +114,40 @@ def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
             drive(cp.drop("s", "main", ids[:-5], reason="old"))
             del ids[:-5]
             sizes.append(stored(cp))
-    kept = 12 * 20 * 2 * 200  # what the journal itself keeps of each save: its event without payload
-    assert sizes[-1] - sizes[2] < kept
-    found = drive(checkpoints_of_journal(cp).load("s", "main"))
-    assert found is not None
-    assert found.fields == {"talk": [one.encode() for one in talk], "n": b"239"}
+    events = 12 * 20 * 2 * 200  # the events of dropped checkpoints stay in the journal, without payload
+    assert sizes[-1] - sizes[2] < events
+    loaded = drive(with_new_cache(cp).load("s", "main"))
+    assert loaded is not None
+    assert loaded.fields == {"talk": [one.encode() for one in talk], "n": b"239"}
 
 
 @pytest.mark.promise("C3", "C4")
-def test_a_list_in_many_pieces_is_read_dropped_and_gone_on_with(cp: Checkpoints) -> None:
-    chance, wanted = random.Random(6), dict[str, list[bytes]]()
+def test_a_fragmented_list_can_be_read_dropped_and_continued(cp: Checkpoints) -> None:
+    chance, wanted = seeded("fragmented list"), dict[str, list[bytes]]()
     talk = [item(chance) for _ in range(80)]
     for turn in range(150):
         talk[turn * 37 % 80] = item(chance)
         drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"c{turn}"))
         wanted[f"c{turn}"] = [one.encode() for one in talk]
         if turn % 40 == 39:
-            cp = checkpoints_of_journal(cp)
+            cp = with_new_cache(cp)
     assert stored(cp) < 3 * 230 * ITEM
-    for doomed in (["c149"], [f"c{turn}" for turn in range(0, 150, 2)]):
-        for id in doomed:
+    for dropped in (["c149"], [f"c{turn}" for turn in range(0, 150, 2)]):
+        for id in dropped:
             wanted.pop(id, None)
-        drive(cp.drop("s", "main", doomed, reason="old"))
+        drive(cp.drop("s", "main", dropped, reason="old"))
         talk[3] = item(chance)
-        drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"after {doomed[0]}"))
-        wanted[f"after {doomed[0]}"] = [one.encode() for one in talk]
-        for reader in (cp, checkpoints_of_journal(cp)):
+        drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"after {dropped[0]}"))
+        wanted[f"after {dropped[0]}"] = [one.encode() for one in talk]
+        for reader in (cp, with_new_cache(cp)):
             for id, state in wanted.items():
-                found = drive(reader.load("s", "main", id=id))
-                assert found is not None
-                assert found.fields == {"talk": state}
+                loaded = drive(reader.load("s", "main", id=id))
+                assert loaded is not None
+                assert loaded.fields == {"talk": state}
 
 
 @pytest.mark.promise("L1")
-def test_saving_the_same_again_costs_a_row(cp: Checkpoints) -> None:
+def test_saving_an_unchanged_state_costs_one_row(cp: Checkpoints) -> None:
     drive(cp.save("s", "main", fields_of(14), {}))
     before = stored(cp)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Checkpoints that are saved, dropped, erased and loaded at the same time: nothing is lost, nothing is mixed up."""
+"""Concurrent saves, drops, erasures and loads of checkpoints lose nothing and mix nothing up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
+from programs.checkpoint_writers import as_loaded, checkpoints_of, fields_of, list_checkpoints, texts
 from programs.child_processes import ChildProcesses, Gate
 from programs.side_effects import Open
 
@@ -32,7 +32,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def once_at() -> Iterator[Callable[[str, Callable[[], Any]], None]]:
-    """Does something when execution gets to a point for the first time, as another process might at that moment."""
+    """Calls a function when execution first reaches a point, as if another process acted at that moment."""
 
     def once_at(point: str, work: Callable[[], Any]) -> None:
         def listener(reached: str) -> None:
@@ -54,20 +54,20 @@ def save(cp: Checkpoints, number: int, writer: str = "", **options: Any) -> None
 
 
 def expect(cp: Checkpoints, id: str | None, number: int, writer: str = "") -> None:
-    """That a checkpoint, or the newest, is the one of this number."""
-    found = drive(cp.load("s", "main", id=id))
-    assert found is not None
-    assert found.id == f"{writer}{number}"
-    assert found.skipped == ()
-    assert found.fields == plain(fields_of(number, writer))
+    """Check that a checkpoint, or the newest one, has this number."""
+    loaded = drive(cp.load("s", "main", id=id))
+    assert loaded is not None
+    assert loaded.id == f"{writer}{number}"
+    assert loaded.skipped == ()
+    assert loaded.fields == as_loaded(fields_of(number, writer))
 
 
-# -- one moment after the other
+# -- at chosen moments
 
 
 @pytest.fixture
 def pair(open_one: Open) -> tuple[Checkpoints, Checkpoints]:
-    """Two writers that do not know of each other, and four states."""
+    """Two writers with separate caches, and four states."""
     one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
     for number in range(4):
         save(one, number)
@@ -88,35 +88,37 @@ def test_a_save_during_a_drop_survives(pair: Pair, once_at: OnceAt, point: str) 
         expect(cp, None, 4)
         for number in (1, 2, 4):
             expect(cp, str(number), number)
-        assert [saved.id for saved in listed(cp, "s", "main")] == ["4", "2", "1"]
+        assert [saved.id for saved in list_checkpoints(cp, "s", "main")] == ["4", "2", "1"]
 
 
 @pytest.mark.promise("C6")
 @pytest.mark.parametrize("what", ["drop", "save it again", "drop it"])
-def test_a_pin_changes_nothing_but_the_pin(pair: Pair, once_at: OnceAt, what: str) -> None:
+def test_pinning_keeps_concurrent_changes(pair: Pair, once_at: OnceAt, what: str) -> None:
     one, two = pair
 
-    def meanwhile() -> None:
+    def act_concurrently() -> None:
         if what == "save it again":
             drive(two.save("s", "main", fields_of(9), {"n": 9}, id="2"))
         else:
             drive(two.drop("s", "main", ["3"] if what == "drop" else ["2"], reason="test"))
 
-    once_at("append.encoded", meanwhile)
+    once_at("append.encoded", act_concurrently)
     assert drive(one.pin("s", "main", "2", True)) == (what != "drop it")
-    found = drive(two.load("s", "main", id="2"))
+    loaded = drive(two.load("s", "main", id="2"))
     if what == "drop it":
-        assert found is None
+        assert loaded is None
     else:
-        assert found is not None
-        assert found.pinned
-        assert found.fields == plain(fields_of(9 if what == "save it again" else 2))
+        assert loaded is not None
+        assert loaded.pinned
+        assert loaded.fields == as_loaded(fields_of(9 if what == "save it again" else 2))
 
 
 @pytest.mark.promise("C8")
 @pytest.mark.parametrize("what", ["some", "all", "of another name"])
 @pytest.mark.parametrize("point", ["checkpoint.encoded", "append.encoded"])
-def test_a_drop_during_a_save_takes_nothing_from_it(pair: Pair, once_at: OnceAt, point: str, what: str) -> None:
+def test_a_drop_during_a_save_does_not_affect_the_saved_state(
+    pair: Pair, once_at: OnceAt, point: str, what: str
+) -> None:
     one, two = pair
     drive(two.save("s", "other", {"x": texts(["word " * 50])}, {}, id="x"))
     ids = {"some": ["0", "3"], "all": None, "of another name": None}[what]
@@ -125,13 +127,13 @@ def test_a_drop_during_a_save_takes_nothing_from_it(pair: Pair, once_at: OnceAt,
     for cp in pair:
         expect(cp, None, 4)
     left = {"some": ["4", "2", "1"], "all": ["4"], "of another name": ["4", "3", "2", "1", "0"]}[what]
-    assert [saved.id for saved in listed(one, "s", "main")] == left
+    assert [saved.id for saved in list_checkpoints(one, "s", "main")] == left
     for id in left:
         expect(two, id, int(id))
 
 
 @pytest.mark.promise("C8")
-def test_a_save_during_a_save_comes_before_or_after_it(pair: Pair, once_at: OnceAt) -> None:
+def test_concurrent_saves_are_ordered_and_a_stale_one_conflicts(pair: Pair, once_at: OnceAt) -> None:
     one, two = pair
     once_at("checkpoint.encoded", lambda: save(two, 4))
     save(one, 5)
@@ -145,7 +147,7 @@ def test_a_save_during_a_save_comes_before_or_after_it(pair: Pair, once_at: Once
         assert drive(cp.load("s", "main", id="7")) is None
 
 
-def test_a_conflict_in_a_fork_says_what_was_expected(open_one: Open, once_at: OnceAt) -> None:
+def test_a_conflict_in_a_fork_reports_the_expected_checkpoint(open_one: Open, once_at: OnceAt) -> None:
     one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
     drive(one.save("parent", "main", {}, {}, id="p"))
     open_one().session("parent").fork("s")
@@ -156,7 +158,7 @@ def test_a_conflict_in_a_fork_says_what_was_expected(open_one: Open, once_at: On
 
 
 @pytest.mark.promise("G3")
-def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt) -> None:
+def test_an_erasure_during_a_drop_leaves_no_bytes(tmp_path: Path, once_at: OnceAt) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm, duramen.open(path) as other:
         cp = checkpoints_of(dm)
@@ -171,13 +173,13 @@ def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("point", ["checkpoint.encoded", "append.encoded"])
-def test_an_erasure_during_a_save_starts_the_person_anew(open_one: Open, once_at: OnceAt, point: str) -> None:
+def test_a_save_that_overlaps_an_erasure_stores_only_the_new_state(open_one: Open, once_at: OnceAt, point: str) -> None:
     one, other = checkpoints_of(open_one()), open_one()
     for number in range(3):
         save(one, number, subject="ada")
     once_at(point, lambda: other.erase("ada"))
     save(one, 3, subject="ada")
-    assert [saved.id for saved in listed(one, "s", "main")] == ["3"]
+    assert [saved.id for saved in list_checkpoints(one, "s", "main")] == ["3"]
     expect(checkpoints_of(other), None, 3)
     assert other.erase("ada").checkpoints == 1
     assert drive(one.load("s", "main")) is None
@@ -186,7 +188,7 @@ def test_an_erasure_during_a_save_starts_the_person_anew(open_one: Open, once_at
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize("which", ["newest", "by id", "attached"])
 @pytest.mark.parametrize("what", ["drop", "erase", "drop it"])
-def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
+def test_loading_while_chunks_are_moved_returns_the_state_or_none(
     open_one: Open, monkeypatch: pytest.MonkeyPatch, what: str, which: str
 ) -> None:
     dm, other = open_one(), open_one()
@@ -198,7 +200,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     store = dm._core._journal.store
     read_chunks = store.chunks
 
-    async def moved_meanwhile(*place: Any) -> Any:
+    async def moved_before_the_read(*place: Any) -> Any:
         monkeypatch.setattr(store, "chunks", read_chunks)
         if what == "erase":
             other.erase("ada")
@@ -207,10 +209,10 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
             assert drive(two.drop("s", name, [id], reason="test")) == 1
         return await read_chunks(*place)
 
-    monkeypatch.setattr(store, "chunks", moved_meanwhile)
+    monkeypatch.setattr(store, "chunks", moved_before_the_read)
     if which == "attached":
-        found = drive(cp.attachments("s", "main", "2"))
-        assert [one.data for one in found] == ([{"n": 2}] if what != "drop it" else [])
+        loaded = drive(cp.attachments("s", "main", "2"))
+        assert [one.data for one in loaded] == ([{"n": 2}] if what != "drop it" else [])
     elif what == "drop":
         expect(cp, None if which == "newest" else "2", 2)
     elif which == "newest":
@@ -219,12 +221,12 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
         assert drive(cp.load("s", "main", id="2")) is None
 
 
-# -- all at once
+# -- in parallel
 
 
 @pytest.mark.promise("J5", "J8")
 @pytest.mark.parametrize("first", ["load", "save"])
-def test_a_drop_between_a_state_and_the_end_of_its_chunk_log(
+def test_a_drop_between_reading_a_state_and_its_chunk_log_end_is_safe(
     pair: Pair, open_one: Open, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     one, _ = pair
@@ -232,43 +234,44 @@ def test_a_drop_between_a_state_and_the_end_of_its_chunk_log(
     save(one, 4)
     three = checkpoints_of(open_one())
     store = three._journal.store
-    asked = store.chunk_log_end
+    real = store.chunk_log_end
 
     async def chunk_log_end(*place: Any) -> int:
         monkeypatch.undo()
         await one.drop("s", "own", None, reason="test")
-        return await asked(*place)
+        return await real(*place)
 
     monkeypatch.setattr(store, "chunk_log_end", chunk_log_end)
     if first == "load":
         expect(three, None, 4)
     save(three, 5)
-    assert store.chunk_log_end == asked, "the drop came between"
+    assert store.chunk_log_end == real, "the drop happened in between"
     for cp in (*pair, three, checkpoints_of(open_one())):
         for number in range(6):
             expect(cp, f"{number}", number)
 
 
 @pytest.mark.promise("J5", "J13")
-def test_threads_of_two_handles_lose_nothing(open_one: Open) -> None:
+def test_threads_of_two_handles_lose_nothing(open_one: Open, everything: bool) -> None:
+    count = 12 if everything else 6
     writers = [checkpoints_of(open_one()), checkpoints_of(open_one())]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
         with ThreadPoolExecutor(6) as pool:
-            list(pool.map(lambda name: _save_and_look(writers[int(name) % 2], name), "012345"))
+            list(pool.map(lambda name: _save_drop_and_load(writers[int(name) % 2], name, count), "012345"))
     finally:
         sys.setswitchinterval(interval)
     for cp in (*writers, checkpoints_of(open_one())):
         for name in "012345":
-            for number in range(12):
+            for number in range(count):
                 expect(cp, f"{name}-{number}", number, f"{name}-")
     assert open_one().verify().ok
 
 
-def _save_and_look(cp: Checkpoints, name: str) -> None:
-    """Save states under a common name, drop under one's own, and load what was saved."""
-    for number in range(12):
+def _save_drop_and_load(cp: Checkpoints, name: str, count: int) -> None:
+    """Save states under a shared name, save and drop under own names, and load the shared ones."""
+    for number in range(count):
         save(cp, number, f"{name}-")
         expect(cp, f"{name}-{number}", number, f"{name}-")
         drive(cp.save("s", f"own {name} {number % 3}", fields_of(number, name), {}))
@@ -278,7 +281,7 @@ def _save_and_look(cp: Checkpoints, name: str) -> None:
 
 @pytest.mark.promise("J5")
 def test_coroutines_lose_nothing(address: str) -> None:
-    async def all_at_once() -> None:
+    async def save_concurrently() -> None:
         async with await duramen.aopen(address) as dm:
             cp = Checkpoints(dm._journal)
             saves = [
@@ -287,38 +290,42 @@ def test_coroutines_lose_nothing(address: str) -> None:
             ]
             saved = await asyncio.gather(*saves)
             for number, one in enumerate(saved):
-                found = await cp.load(f"s{number % 2}", "main", at=one.position)
-                assert found is not None
-                assert (found.id, found.fields) == (f"{number}", plain(fields_of(number)))
+                loaded = await cp.load(f"s{number % 2}", "main", at=one.position)
+                assert loaded is not None
+                assert (loaded.id, loaded.fields) == (f"{number}", as_loaded(fields_of(number)))
 
-    asyncio.run(all_at_once())
+    asyncio.run(save_concurrently())
 
 
 @pytest.mark.promise("M1", "J6")
-def test_nobody_overwrites_what_another_process_added(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+def test_conditional_saves_of_several_processes_lose_no_item(
+    address: str, processes: ChildProcesses, tmp_path: Path
+) -> None:
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "count": 8, "gate": gate.path}
-    children = [processes.start("checkpoint_writers:count_up", writer=f"w{number}", **given) for number in range(3)]
+    children = [
+        processes.start("checkpoint_writers:append_to_shared_list", writer=f"w{number}", **given) for number in range(3)
+    ]
     gate.open()
     for child in children:
         child.finish()
     with duramen.open(address) as dm:
-        found = drive(checkpoints_of(dm).load("s", "list"))
-        assert found is not None
-        assert found.fields is not None
-        assert sorted(found.fields["all"]) == sorted(f"w{w}-{n}".encode() for w in range(3) for n in range(8))
-        assert len(listed(checkpoints_of(dm), "s", "list")) == 24
+        loaded = drive(checkpoints_of(dm).load("s", "list"))
+        assert loaded is not None
+        assert loaded.fields is not None
+        assert sorted(loaded.fields["all"]) == sorted(f"w{w}-{n}".encode() for w in range(3) for n in range(8))
+        assert len(list_checkpoints(checkpoints_of(dm), "s", "list")) == 24
 
 
 @pytest.mark.promise("C6", "C8")
-def test_one_drops_while_others_save(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+def test_a_process_drops_while_others_save(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "gate": gate.path}
-    dropper = processes.start("checkpoint_writers:drop_for_ever", **given)
+    dropper = processes.start("checkpoint_writers:drop_until_killed", **given)
     savers = [
-        processes.start("checkpoint_writers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)
+        processes.start("checkpoint_writers:save_concurrently", writer=f"w{n}", count=25, **given) for n in range(2)
     ]
     gate.open()
     for child in savers:
@@ -328,17 +335,17 @@ def test_one_drops_while_others_save(address: str, processes: ChildProcesses, tm
     to_drop = {id for line in dropper.lines() for id in json.loads(line)}
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)
-        there = {saved.id for saved in listed(cp, "s", "main")}
-        assert there >= {f"w{w}-{n}" for w in range(2) for n in range(25)} - to_drop
-        for id in there:
+        remaining = {saved.id for saved in list_checkpoints(cp, "s", "main")}
+        assert remaining >= {f"w{w}-{n}" for w in range(2) for n in range(25)} - to_drop
+        for id in remaining:
             writer, _, number = id.partition("-")
-            found = drive(cp.load("s", "main", id=id))
-            assert found is not None
-            assert found.fields == plain(fields_of(int(number), writer))
+            loaded = drive(cp.load("s", "main", id=id))
+            assert loaded is not None
+            assert loaded.fields == as_loaded(fields_of(int(number), writer))
         assert dm.verify().ok
 
 
-def test_many_sessions_are_not_remembered_for_ever() -> None:
+def test_the_cache_holds_a_limited_number_of_sessions() -> None:
     with duramen.open("memory:") as dm:
         cp = checkpoints_of(dm)
         for number in range(300):

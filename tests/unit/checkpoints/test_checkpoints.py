@@ -1,4 +1,4 @@
-"""Checkpoints on every store: any of them can be read again, by whoever asks, as it was saved."""
+"""Save, load, list, attach, pin and drop checkpoints, on every store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
+from programs.checkpoint_writers import as_loaded, checkpoints_of, fields_of, list_checkpoints, texts
 from programs.side_effects import Open
 
 import duramen
@@ -34,18 +34,18 @@ def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) 
     return drive(cp.load(session, name, **which))
 
 
-def expect(found: Any, number: int) -> None:
-    """That it is checkpoint `number`, whole and undamaged."""
-    assert found is not None
-    assert (found.id, found.note, found.skipped) == (f"c{number}", {"n": number}, ())
-    assert found.fields == plain(fields_of(number))
+def expect(loaded: Any, number: int) -> None:
+    """Check that this is checkpoint `number`, complete and undamaged."""
+    assert loaded is not None
+    assert (loaded.id, loaded.note, loaded.skipped) == (f"c{number}", {"n": number}, ())
+    assert loaded.fields == as_loaded(fields_of(number))
 
 
 # -- saving and loading
 
 
 @pytest.mark.promise("C3")
-def test_every_checkpoint_is_read_back_by_place_time_and_id(open_one: Open, clock: FakeClock) -> None:
+def test_every_checkpoint_can_be_loaded_by_position_time_and_id(open_one: Open, clock: FakeClock) -> None:
     cp, saved = checkpoints_of(open_one()), []
     assert load(cp) is None
     for number in range(15):
@@ -72,7 +72,7 @@ def test_every_checkpoint_is_read_back_by_place_time_and_id(open_one: Open, cloc
 
 
 @pytest.mark.promise("C3", "J1", "J14")
-def test_a_new_process_goes_on_from_what_it_finds(open_one: Open) -> None:
+def test_a_new_process_continues_from_the_stored_checkpoints(open_one: Open) -> None:
     for number in range(12):
         cp = checkpoints_of(open_one())
         if number:
@@ -85,7 +85,7 @@ def test_a_new_process_goes_on_from_what_it_finds(open_one: Open) -> None:
 
 
 @pytest.mark.promise("C3")
-def test_two_that_remember_write_alternately(open_one: Open) -> None:
+def test_two_writers_with_caches_can_alternate(open_one: Open) -> None:
     writers = [checkpoints_of(open_one()), checkpoints_of(open_one())]
     for number in range(16):
         save(writers[number % 3 % 2], number)
@@ -94,7 +94,7 @@ def test_two_that_remember_write_alternately(open_one: Open) -> None:
             expect(load(cp, id=f"c{number}"), number)
 
 
-def test_what_was_noted_is_told_as_it_is_stored(cp: Checkpoints) -> None:
+def test_notes_and_attached_data_are_redacted_and_returned_as_stored(cp: Checkpoints) -> None:
     note = {"digest": "mine", "note": {"digest": b"x"}, "t": (1, 2), "password": "hunter22", "n": None}
     saved = drive(cp.save("s", "main", {}, note))
     assert saved.note == {**note, "password": "[redacted]"}
@@ -103,22 +103,22 @@ def test_what_was_noted_is_told_as_it_is_stored(cp: Checkpoints) -> None:
     assert [one.data for one in drive(cp.attachments("s", "main", saved.id))] == [saved.note]
 
 
-def test_an_id_stands_for_the_last_state_saved_under_it(cp: Checkpoints) -> None:
+def test_an_id_names_the_last_state_saved_under_it(cp: Checkpoints) -> None:
     for number in (1, 2, 3):
         save(cp, number, id="same" if number != 2 else None)
-    assert load(cp, id="same").fields == plain(fields_of(3))
-    assert [one.note["n"] for one in listed(cp, "s", "main")] == [3, 2]
+    assert load(cp, id="same").fields == as_loaded(fields_of(3))
+    assert [one.note["n"] for one in list_checkpoints(cp, "s", "main")] == [3, 2]
 
 
-def test_sessions_and_names_are_apart(cp: Checkpoints) -> None:
-    places = [("s", "main"), ("s", "other"), ("t", "main"), ("s", "näme #+"), ("s", "main#x"), ("s", "%")]
-    for number, (session, name) in enumerate(places):
+def test_sessions_and_names_are_separate(cp: Checkpoints) -> None:
+    pairs = [("s", "main"), ("s", "other"), ("t", "main"), ("s", "näme #+"), ("s", "main#x"), ("s", "%")]
+    for number, (session, name) in enumerate(pairs):
         save(cp, number, session, name)
         drive(cp.attach(session, name, f"c{number}", {"n": number}, type="writes"))
-    for number, (session, name) in enumerate(places):
+    for number, (session, name) in enumerate(pairs):
         expect(load(cp, session, name), number)
         assert [one.data["n"] for one in drive(cp.attachments(session, name, f"c{number}"))] == [number]
-    assert drive(cp.names("s")) == sorted(name for session, name in places if session == "s")
+    assert drive(cp.names("s")) == sorted(name for session, name in pairs if session == "s")
     assert drive(cp.names("s", "main")) == ["main", "main#x"]
     assert drive(cp.names("nowhere")) == []
 
@@ -128,7 +128,7 @@ def test_checkpoints_are_listed_newest_first(cp: Checkpoints) -> None:
         drive(cp.save("s", "main", {}, {"n": number}, id=f"c{number}"))
 
     def numbers(**options: Any) -> list[int]:
-        return [one.note["n"] for one in listed(cp, "s", "main", **options)]
+        return [one.note["n"] for one in list_checkpoints(cp, "s", "main", **options)]
 
     assert numbers() == list(range(119, -1, -1))
     assert numbers(limit=3) == [119, 118, 117]
@@ -136,19 +136,19 @@ def test_checkpoints_are_listed_newest_first(cp: Checkpoints) -> None:
     assert numbers(before="c2") == [1, 0]
     assert numbers(before="c105", limit=2) == [104, 103]
     assert numbers(before="c0") == []
-    assert numbers(before="nobody") == []
-    assert listed(cp, "s", "other") == []
+    assert numbers(before="unknown") == []
+    assert list_checkpoints(cp, "s", "other") == []
 
 
-def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -> None:
+def test_fields_of_listed_checkpoints_load_after_others_are_dropped(cp: Checkpoints) -> None:
     for number in range(6):
         save(cp, number)
-    found = listed(cp, "s", "main")
+    loaded = list_checkpoints(cp, "s", "main")
     drive(cp.drop("s", "main", ["c0", "c2", "c4"], reason="test"))
-    for one in found:
+    for one in loaded:
         if one.id in ("c1", "c3", "c5"):
-            filled = drive(cp.load_fields(one))
-            assert filled.fields == plain(fields_of(one.note["n"]))
+            complete = drive(cp.load_fields(one))
+            assert complete.fields == as_loaded(fields_of(one.note["n"]))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -
         {"fields": {"x": {"y": [1]}}},
     ],
 )
-def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, dm: duramen.Duramen, wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_of_save_are_rejected(cp: Checkpoints, dm: duramen.Duramen, wrong: dict[str, Any]) -> None:
     given = {"session": "s", "name": "main", "fields": {}, "note": {}, **wrong}
     with pytest.raises(InvalidInput):
         drive(cp.save(**given))
@@ -183,7 +183,7 @@ def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, dm: duramen.Du
 
 
 @pytest.mark.promise("J6", "M1")
-def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
+def test_saving_after_a_checkpoint_that_is_not_the_newest_conflicts(open_one: Open) -> None:
     one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
     save(one, 0, after=None)
     save(two, 1, after="c0")
@@ -192,7 +192,7 @@ def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
             save(one, 2, after=after)
         assert (refused.value.expected, refused.value.found) == (after, "c1")
         assert (refused.value.session, refused.value.name) == ("s", "main")
-    assert [saved.id for saved in listed(one, "s", "main")] == ["c1", "c0"]
+    assert [saved.id for saved in list_checkpoints(one, "s", "main")] == ["c1", "c0"]
     save(one, 2, after="c1")
     save(two, 3)
     expect(load(one), 3)
@@ -202,7 +202,7 @@ def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
 
 
 @pytest.mark.promise("X16")
-def test_an_owner_that_lost_its_lease_saves_nothing(open_one: Open, clock: FakeClock) -> None:
+def test_a_save_with_an_expired_lease_is_rejected(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     cp, lease = checkpoints_of(dm), dm.session("s").lease("one", seconds=5)
     assert lease is not None
@@ -215,11 +215,11 @@ def test_an_owner_that_lost_its_lease_saves_nothing(open_one: Open, clock: FakeC
     expect(load(cp), 2)
 
 
-# -- what lies beside
+# -- attachments and pins
 
 
 @pytest.mark.promise("C2")
-def test_what_is_attached_comes_back_in_order(open_one: Open) -> None:
+def test_attachments_are_returned_in_order(open_one: Open) -> None:
     cp = checkpoints_of(open_one())
     drive(cp.attach("s", "main", "c1", {"task": 0}, type="writes"))  # before the checkpoint itself
     save(cp, 1)
@@ -228,49 +228,49 @@ def test_what_is_attached_comes_back_in_order(open_one: Open) -> None:
             cp.attach("s", "main", "c1", {"task": number}, type="writes", fields={"w": texts(["word " * 30] * number)})
         )
     for reader in (cp, checkpoints_of(open_one())):
-        found = drive(reader.attachments("s", "main", "c1"))
-        assert [one.data["task"] for one in found] == [0, 1, 2, 3]
-        assert [one.fields and len(one.fields["w"]) for one in found] == [None, 1, 2, 3]
-        assert [one.position for one in found] == sorted(one.position for one in found)
+        loaded = drive(reader.attachments("s", "main", "c1"))
+        assert [one.data["task"] for one in loaded] == [0, 1, 2, 3]
+        assert [one.fields and len(one.fields["w"]) for one in loaded] == [None, 1, 2, 3]
+        assert [one.position for one in loaded] == sorted(one.position for one in loaded)
         assert drive(reader.attachments("s", "main", "c2")) == []
     expect(load(cp), 1)
 
 
 @pytest.mark.promise("C6")
-def test_pins_last_and_change_nothing_else(open_one: Open) -> None:
+def test_pins_persist_and_change_nothing_else(open_one: Open) -> None:
     one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
     for number in range(3):
         save(one, number, pinned=number == 0, expires=5)
     assert drive(two.pin("s", "main", "c1", True))
     assert drive(two.pin("s", "main", "c0", False))
-    assert [saved.pinned for saved in listed(one, "s", "main")] == [False, True, False]
+    assert [saved.pinned for saved in list_checkpoints(one, "s", "main")] == [False, True, False]
     drive(two.drop("s", "main", ["c0"], reason="test"))
     assert drive(one.pin("s", "main", "c2", True))
     assert not drive(one.pin("s", "main", "c0", True))
-    assert not drive(one.pin("s", "nobody", "c2", True))
+    assert not drive(one.pin("s", "unknown", "c2", True))
     for number in (1, 2):
-        found = load(one, id=f"c{number}")
-        assert found.pinned
+        loaded = load(one, id=f"c{number}")
+        assert loaded.pinned
         (row,) = drive(one._journal.store.bookmarks("default", "s", BookmarkQuery("main", f"c{number}")))
         assert row.expires == 5
-        expect(found, number)
+        expect(loaded, number)
 
 
 # -- dropping
 
 
 @pytest.mark.promise("C6", "L1")
-def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> None:
+def test_dropped_checkpoints_are_removed_and_the_others_are_unchanged(open_one: Open) -> None:
     cp = checkpoints_of(open_one())
     for number in range(20):
         save(cp, number)
         save(cp, number, name="other")
         drive(cp.attach("s", "main", f"c{number}", {"n": number}, type="w", fields={"w": texts([f"w{number} " * 30])}))
-    doomed = [f"c{number}" for number in range(20) if number % 3]
-    assert drive(cp.drop("s", "main", [*doomed, "nobody"], reason="test")) == len(doomed)
-    assert drive(cp.drop("s", "main", doomed, reason="test")) == 0
+    dropped = [f"c{number}" for number in range(20) if number % 3]
+    assert drive(cp.drop("s", "main", [*dropped, "unknown"], reason="test")) == len(dropped)
+    assert drive(cp.drop("s", "main", dropped, reason="test")) == 0
     for reader in (cp, checkpoints_of(open_one())):
-        assert [one.id for one in listed(reader, "s", "main")] == [f"c{n}" for n in range(18, -1, -3)]
+        assert [one.id for one in list_checkpoints(reader, "s", "main")] == [f"c{n}" for n in range(18, -1, -3)]
         for number in range(20):
             expect(load(reader, id=f"c{number}", name="other"), number)
             writes = drive(reader.attachments("s", "main", f"c{number}"))
@@ -286,7 +286,7 @@ def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> No
 
 
 @pytest.mark.promise("L1")
-def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
+def test_dropping_all_leaves_no_bytes_in_the_files(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
         cp = checkpoints_of(dm)
@@ -296,7 +296,7 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
                 note = {"text": "planted in a note " * 3000, "n": number}
                 drive(cp.save("s", name, planted, note, id=f"c{number}"))
                 drive(cp.attach("s", name, f"c{number}", note, type="writes", fields=planted))
-        drive(cp.attach("s", "main", "never came", {"text": "planted beside nothing"}, type="writes"))
+        drive(cp.attach("s", "main", "never saved", {"text": "planted without a checkpoint"}, type="writes"))
         for name in ("main", "other"):
             assert drive(checkpoints_of(dm).drop("s", name, None, reason="test")) == 3
             assert load(cp, name=name) is None
@@ -304,12 +304,12 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
     assert not files_with(tmp_path, b"planted")
 
 
-# -- people
+# -- subjects and keys
 
 
 @pytest.mark.promise("G1", "G3")
 @pytest.mark.parametrize("sealed", [False, True])
-def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
+def test_erasing_a_subject_leaves_no_bytes_in_the_files(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "agent.db"
     key: Any = {"key": KEY} if sealed else {}
     with duramen.open(path, **key) as dm:
@@ -328,7 +328,7 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
         report = dm.erase("ada")
         assert (report.payloads, report.checkpoints, report.key_destroyed) == (3, 3, sealed)
         assert not files_with(tmp_path, b"planted here")
-        assert [one.id for one in listed(cp, "s", "main")] == ["bob", "c0"]
+        assert [one.id for one in list_checkpoints(cp, "s", "main")] == ["bob", "c0"]
         assert load(cp, id="ada1") is None
         assert load(cp).fields == {"x": b"bob was there " * 9}
         expect(load(cp, id="c0"), 0)
@@ -345,22 +345,22 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
 
 
 @pytest.mark.promise("G3")
-@pytest.mark.parametrize("another", [False, True])
-def test_what_others_have_in_common_with_a_person_outlives_the_person(open_one: Open, another: bool) -> None:
+@pytest.mark.parametrize("reopen", [False, True])
+def test_chunks_shared_with_an_erased_subject_stay_readable(open_one: Open, reopen: bool) -> None:
     cp = checkpoints_of(open_one())
     for number in range(8):
         drive(cp.save("s", "main", fields_of(7), {"n": 7}, id=f"c{number}", subject="ada" if number % 2 == 0 else None))
-        cp = checkpoints_of(open_one()) if another else cp
+        cp = checkpoints_of(open_one()) if reopen else cp
     assert open_one().erase("ada").checkpoints == 4
     for reader in (cp, checkpoints_of(open_one())):
         for number in (1, 3, 5, 7):
-            assert load(reader, id=f"c{number}").fields == plain(fields_of(7))
+            assert load(reader, id=f"c{number}").fields == as_loaded(fields_of(7))
     save(cp, 8)
     expect(load(cp), 8)
 
 
 @pytest.mark.promise("G2")
-def test_checkpoints_outlive_new_keys(tmp_path: Path) -> None:
+def test_checkpoints_stay_readable_after_key_rotation(tmp_path: Path) -> None:
     path, keys = tmp_path / "agent.db", [duramen.new_key() for _ in range(2)]
     with duramen.open(path) as dm:
         save(checkpoints_of(dm), 0)
@@ -380,10 +380,10 @@ def test_checkpoints_outlive_new_keys(tmp_path: Path) -> None:
         for number in (1, 2, 4):
             expect(load(cp, id=f"c{number}"), number)
         assert dm.erase("ada").checkpoints == 1
-        assert [one.id for one in listed(cp, "s", "main")] == ["c4", "c2"]
+        assert [one.id for one in list_checkpoints(cp, "s", "main")] == ["c4", "c2"]
 
 
-def test_a_reader_without_the_right_to_write_reads(tmp_path: Path) -> None:
+def test_a_readonly_handle_loads_but_does_not_save_or_drop(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
         save(checkpoints_of(dm), 7)

@@ -1,4 +1,4 @@
-"""Key-value items: values under a namespace and a key, with puts, touches, removals and sweeps at the same time."""
+"""Key-value items: put, get, find, touch, remove and sweep, also concurrently."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def items(open_one: Open) -> KvItems:
 
 @pytest.fixture
 def other(open_one: Open, items: KvItems) -> KvItems:
-    """The same shelves as another process sees them."""
+    """The same items as another process sees them."""
     return items_of(open_one())
 
 
 @pytest.fixture
 def once_at() -> Iterator[OnceAt]:
-    """Does something when execution gets to a point for the first time, as another process might at that moment."""
+    """Calls a function when execution first reaches a point, as if another process acted at that moment."""
 
     def once_at(point: str, work: Callable[[], Any]) -> None:
         def listener(reached: str) -> None:
@@ -78,7 +78,7 @@ def remove(items: KvItems, space: str, key: str) -> bool:
 
 
 @pytest.mark.promise("I2")
-def test_a_value_is_there_until_it_is_replaced_or_removed(items: KvItems, other: KvItems, clock: FakeClock) -> None:
+def test_a_value_lasts_until_it_is_replaced_or_removed(items: KvItems, other: KvItems, clock: FakeClock) -> None:
     assert get(items, "users/ada", "k") is None
     first = put(items, "users/ada", "k", 1)
     assert first == KvItem(("users", "ada"), "k", {"v": 1}, clock.now(), clock.now(), None, None)
@@ -99,14 +99,14 @@ def test_a_value_is_there_until_it_is_replaced_or_removed(items: KvItems, other:
 
 
 @pytest.mark.promise("I2")
-def test_values_are_found_by_how_their_namespace_begins(items: KvItems) -> None:
+def test_values_are_found_by_a_namespace_prefix(items: KvItems) -> None:
     for number, space in enumerate(["a", "a/b", "a/bc", "a/b/c", "b", "ab", 'a/b"]', "a/%", "ä/b"]):
         put(items, space, f"k{number}", number)
         put(items, space, "j", number)
     assert [key for _, key, _ in find(items, "a", "b")] == ["j", "k1", "j", "k3"]
     assert {space for space, _, _ in find(items, "a")} == {"a", "a/b", "a/bc", "a/b/c", 'a/b"]', "a/%"}
     assert [space for space, _, _ in find(items, "a", "%")] == ["a/%"] * 2
-    assert find(items, "nobody") == find(items, "a", "x") == []
+    assert find(items, "unknown") == find(items, "a", "x") == []
     assert len(find(items)) == 18
     assert find(items) == sorted(find(items), key=lambda found: (found[0].split("/"), found[1]))
     spaces = drive(items.namespaces())
@@ -125,7 +125,9 @@ entries = st.dictionaries(st.tuples(roots, roots), st.dictionaries(labels, st.in
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries, st.data())
-def test_odd_labels_and_keys_come_back_as_they_were(wanted: dict[tuple[str, str], dict[str, int]], data: Any) -> None:
+def test_unusual_labels_and_keys_are_returned_unchanged(
+    wanted: dict[tuple[str, str], dict[str, int]], data: Any
+) -> None:
     with duramen.open("memory:") as dm:
         items = items_of(dm)
         stored: dict[tuple[tuple[str, ...], str], dict[str, int]] = {}
@@ -142,7 +144,7 @@ def test_odd_labels_and_keys_come_back_as_they_were(wanted: dict[tuple[str, str]
         assert drive(items.namespaces()) == sorted({space for space, _ in stored})
 
 
-def test_keys_and_labels_that_look_like_credentials_stay(items: KvItems) -> None:
+def test_keys_and_labels_are_not_redacted(items: KvItems) -> None:
     key, label = "sk-" + "a1b2c3d4" * 5, "https://user:pass@host/x"
     drive(items.put(("token", label), key, {"password": "hunter22", "n": 1}))
     (found,) = drive(items.find(("token",)))
@@ -165,19 +167,19 @@ def test_keys_and_labels_that_look_like_credentials_stay(items: KvItems) -> None
         *({"ttl_us": -1}, {"ttl_us": 2**63}, {"ttl_us": "1"}, {"value": {"x": object()}}),
     ],
 )
-def test_what_cannot_be_put_is_refused_by_name(wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_of_put_are_rejected(wrong: dict[str, Any]) -> None:
     with duramen.open("memory:") as dm:
-        put_given: Any = {"namespace": ("a",), "key": "k", "value": {}, **wrong}
+        arguments: Any = {"namespace": ("a",), "key": "k", "value": {}, **wrong}
         with pytest.raises(InvalidInput):
-            drive(items_of(dm).put(**put_given))
+            drive(items_of(dm).put(**arguments))
         assert list(dm.sessions()) == []
 
 
-# -- time
+# -- expiry
 
 
 @pytest.mark.promise("I2")
-def test_a_value_lives_as_long_as_it_was_given(items: KvItems, other: KvItems, clock: FakeClock) -> None:
+def test_a_value_expires_after_its_ttl(items: KvItems, other: KvItems, clock: FakeClock) -> None:
     put(items, "a", "short", 1, ttl_us=10 * SECOND)
     put(items, "a", "long", 2)
     clock.advance(9.999999)
@@ -193,16 +195,16 @@ def test_a_value_lives_as_long_as_it_was_given(items: KvItems, other: KvItems, c
     assert drive(other.sweep()) == 2
     assert drive(items.sweep()) == 0
     assert get(items, "a", "long") == 2
-    assert put(items, "a", "short", 4, ttl_us=SECOND).created == clock.now(), "it is another one"
+    assert put(items, "a", "short", 4, ttl_us=SECOND).created == clock.now(), "it is a new item"
 
 
 @pytest.mark.promise("I2")
-def test_a_touch_gives_a_value_its_time_again(open_one: Open, items: KvItems, clock: FakeClock) -> None:
+def test_a_touch_extends_the_ttl_of_a_value(open_one: Open, items: KvItems, clock: FakeClock) -> None:
     put(items, "a", "k", 1, ttl_us=100 * SECOND)
     head = open_one().session("kv:a").head
     clock.advance(4)
     touched = drive(items.get(("a",), "k", touch=True))
-    assert touched == drive(items.get(("a",), "k")), "too early to be worth a write"
+    assert touched == drive(items.get(("a",), "k")), "most of the ttl is left, so nothing is written"
     assert head().position == 1
     for _ in range(10):
         clock.advance(60)
@@ -218,8 +220,8 @@ def test_a_touch_gives_a_value_its_time_again(open_one: Open, items: KvItems, cl
     assert drive(items.get(("a",), "k", touch=True)) is None
 
 
-def test_more_than_a_page_is_swept_whatever_else_has_expired(items: KvItems, open_one: Open, clock: FakeClock) -> None:
-    count = 510 if items._journal.store.name == "inmemory" else 10  # the others would take their time
+def test_a_sweep_of_several_pages_removes_only_expired_items(items: KvItems, open_one: Open, clock: FakeClock) -> None:
+    count = 510 if items._journal.store.name == "inmemory" else 10  # the other stores are slower
     for number in range(count):
         drive(Checkpoints(items._journal).save("s", "main", {}, {}, expires=clock.now() + number))
         put(items, f"a{number % 3}", f"k{number}", number, ttl_us=SECOND)
@@ -230,10 +232,10 @@ def test_more_than_a_page_is_swept_whatever_else_has_expired(items: KvItems, ope
     assert open_one().verify().ok
 
 
-# -- what goes is gone
+# -- removal and erasure
 
 
-def test_what_was_replaced_removed_or_swept_leaves_no_byte(tmp_path: Path, clock: FakeClock) -> None:
+def test_replaced_removed_and_swept_values_leave_no_bytes_in_the_files(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, clock=clock) as dm:
         items = items_of(dm)
@@ -250,7 +252,7 @@ def test_what_was_replaced_removed_or_swept_leaves_no_byte(tmp_path: Path, clock
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("sealed", [False, True])
-def test_an_erased_person_is_on_no_shelf(tmp_path: Path, sealed: bool) -> None:
+def test_erasing_a_subject_removes_its_items_and_their_bytes(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "agent.db"
     key: Any = {"key": bytes(range(32))} if sealed else {}
     clock = FakeClock()
@@ -272,10 +274,10 @@ def test_an_erased_person_is_on_no_shelf(tmp_path: Path, sealed: bool) -> None:
         assert dm.verify().ok
 
 
-# -- at the same time
+# -- concurrency
 
 
-def test_a_put_during_a_sweep_stays(items: KvItems, other: KvItems, clock: FakeClock, once_at: OnceAt) -> None:
+def test_a_put_during_a_sweep_survives(items: KvItems, other: KvItems, clock: FakeClock, once_at: OnceAt) -> None:
     put(items, "a", "k", 1, ttl_us=SECOND)
     put(items, "a", "dead", 1, ttl_us=SECOND)
     clock.advance(2)
@@ -286,7 +288,7 @@ def test_a_put_during_a_sweep_stays(items: KvItems, other: KvItems, clock: FakeC
 
 @pytest.mark.parametrize("ttl", [None, SECOND])
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun"])
-def test_a_put_during_a_touch_stays(
+def test_a_put_during_a_touch_survives(
     items: KvItems, other: KvItems, clock: FakeClock, once_at: OnceAt, point: str, ttl: int | None
 ) -> None:
     put(items, "a", "k", 1, ttl_us=SECOND)
@@ -301,7 +303,7 @@ def test_a_put_during_a_touch_stays(
 
 
 @pytest.mark.parametrize("what", ["put", "remove", "touch"])
-def test_what_was_replaced_meanwhile_leaves_its_payload_to_nobody(
+def test_a_concurrently_replaced_value_loses_its_payload(
     items: KvItems, other: KvItems, open_one: Open, clock: FakeClock, once_at: OnceAt, what: str
 ) -> None:
     put(items, "a", "k", "first", ttl_us=SECOND)
@@ -320,7 +322,7 @@ def test_what_was_replaced_meanwhile_leaves_its_payload_to_nobody(
 
 
 @pytest.mark.parametrize("how", ["get", "touch", "find", "find among others"])
-def test_who_reads_while_it_is_replaced_gets_one_of_both(
+def test_reading_during_a_replacement_returns_the_new_value(
     items: KvItems, other: KvItems, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     put(items, "a", "k", 1, ttl_us=SECOND)
@@ -330,22 +332,22 @@ def test_who_reads_while_it_is_replaced_gets_one_of_both(
     store = items._journal.store
     pick = store.pick
 
-    async def replaced_meanwhile(*place: Any) -> Any:
+    async def replaced_before_the_read(*place: Any) -> Any:
         monkeypatch.setattr(store, "pick", pick)
         put(other, "a", "k", 2)
         return await pick(*place)
 
-    monkeypatch.setattr(store, "pick", replaced_meanwhile)
+    monkeypatch.setattr(store, "pick", replaced_before_the_read)
     if how.startswith("find"):
         assert [value for _, key, value in find(items, "a") if key == "k"] == [2]
     else:
         assert get(items, "a", "k", touch=how == "touch") == 2
     clock.advance(100)
-    assert get(other, "a", "k") == 2, "it was put to stay"
+    assert get(other, "a", "k") == 2, "it has no ttl"
 
 
 @pytest.mark.promise("J5")
-def test_puts_of_two_handles_lose_nothing(items: KvItems, other: KvItems, open_one: Open) -> None:
+def test_concurrent_puts_of_two_handles_lose_nothing(items: KvItems, other: KvItems, open_one: Open) -> None:
     def work(number: int) -> None:
         one = (items, other)[number % 2]
         for turn in range(6):
@@ -360,12 +362,12 @@ def test_puts_of_two_handles_lose_nothing(items: KvItems, other: KvItems, open_o
     keys = [key for _, key, _ in find(items, "a")]
     assert keys == sorted(["common", *(f"of {n} {turn}" for n in range(4) for turn in (1, 3, 5))])
     events = [event for event in open_one().session("kv:a").events() if event.type == "kv.put"]
-    assert sum(not event.erased for event in events) == len(keys), "what was replaced lost its payload"
+    assert sum(not event.erased for event in events) == len(keys), "replaced values lost their payload"
     assert open_one().verify().ok
 
 
 @pytest.mark.promise("J1")
-def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
+def test_items_survive_a_restart(tmp_path: Path) -> None:
     path, wanted = tmp_path / "agent.db", list[tuple[str, str, Any]]()
     for number in range(3):
         with duramen.open(path) as dm:
@@ -388,7 +390,7 @@ def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
         "UPDATE duramen_events SET type = 'other' WHERE position = 2",
     ],
 )
-def test_a_damaged_value_is_said_to_be_and_can_be_put_again(tmp_path: Path, sql: str) -> None:
+def test_a_damaged_value_raises_and_can_be_replaced(tmp_path: Path, sql: str) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
         items = items_of(dm)

@@ -1,4 +1,4 @@
-"""Lists in versions that share what they have in common: none of them ever changes."""
+"""Persistent lists: versions share their items, and no version ever changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from duramen.checkpoints.persistent_list import PersistentList, as_persistent_list
 
-PLACES = st.integers(-12, 12)
+INDEXES = st.integers(-12, 12)
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=4)), max_size=12)
 
 
-@given(st.lists(st.integers(0, 3), max_size=5), STEPS, st.slices(8), PLACES, st.integers(0, 3))
-def test_every_version_stays_what_it_was(
-    first: list[int], steps: list[tuple[int, list[int]]], some: slice, place: int, item: int
+@given(st.lists(st.integers(0, 3), max_size=5), STEPS, st.slices(8), INDEXES, st.integers(0, 3))
+def test_every_version_stays_unchanged(
+    first: list[int], steps: list[tuple[int, list[int]]], some: slice, index: int, item: int
 ) -> None:
     versions, model = [PersistentList(first)], [list(first)]
     for number, more in steps:
@@ -31,18 +31,18 @@ def test_every_version_stays_what_it_was(
         assert (item in version) == (item in wanted)
         if item in wanted:
             assert version.index(item) == wanted.index(item)
-        if -len(wanted) <= place < len(wanted):
-            assert version[place] == wanted[place]
+        if -len(wanted) <= index < len(wanted):
+            assert version[index] == wanted[index]
         else:
             with pytest.raises(IndexError):
-                version[place]
+                version[index]
         for other, longer in zip(versions, model, strict=True):
             assert version.is_prefix_of(other) == (longer[: len(wanted)] == wanted)
             assert version.is_prefix_of(longer) == (longer[: len(wanted)] == wanted)
             assert (version == other) == (wanted == longer)
 
 
-def test_what_lies_behind_the_end_of_a_version_is_not_found() -> None:
+def test_items_after_the_end_of_a_version_are_not_found() -> None:
     short = PersistentList([1])
     short.extended([2])
     with pytest.raises(ValueError):
@@ -50,7 +50,7 @@ def test_what_lies_behind_the_end_of_a_version_is_not_found() -> None:
     assert as_persistent_list(short) is short
 
 
-def test_threads_that_go_on_from_the_same_list_do_not_mix() -> None:
+def test_threads_that_extend_the_same_list_do_not_interfere() -> None:
     for _ in range(50):
         begun = PersistentList(range(10))
         with ThreadPoolExecutor(8) as pool:

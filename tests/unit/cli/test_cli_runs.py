@@ -1,4 +1,4 @@
-"""The commands about runs, run as people run them: processes of their own on a real file, with real runs in it."""
+"""The commands about runs, on a real file with real runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import asyncio
 import getpass
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from programs.command_line import COMMAND, CommandResult, environment, run, run_each, running
+from programs.child_processes import until
+from programs.command_line import CommandResult, environment, run, run_each, run_on_terminal, running
 
 import duramen
 
@@ -82,13 +80,14 @@ def family():
     return child(41)
 
 @duramen.step
-def slowly():
-    time.sleep(1.5)
-    return "slept"
+def wait_for_file():
+    while not os.path.exists("finish"):
+        time.sleep(0.01)
+    return "finished"
 
 @duramen.task
 def slow():
-    return slowly()
+    return wait_for_file()
 
 @duramen.task
 def count(number):
@@ -105,15 +104,15 @@ MAKE = """
 import os, sys
 import duramen, trips
 with duramen.open("duramen.db") as dm:
-    def go(task, id, *args):
+    def execute(task, id, *args):
         try:
             dm.run(task, *args, id=id)
         except Exception as error:
             print(type(error).__name__)
-    go(trips.trip, "trip-1", "NYC")
-    go(trips.mail, "mail-1")
-    go(trips.broken, "broken-1", "no [red]luck[/red] \\x1b[2J")
-    go(trips.family, "family-1")
+    execute(trips.trip, "trip-1", "NYC")
+    execute(trips.mail, "mail-1")
+    execute(trips.broken, "broken-1", "no [red]luck[/red] \\x1b[2J")
+    execute(trips.family, "family-1")
     dm.start(trips.count, 3, id="count-1", queue="limited", queue_key="ann", priority=2)
     dm.start(trips.nap, id="nap-1", delay=3600)
     if len(sys.argv) > 1:
@@ -122,15 +121,15 @@ with duramen.open("duramen.db") as dm:
         dm.resume("trip-1", trips.trip)
 """
 KILLED = "trip-1"
-"""Waits in `parked`; in `doubtful`, its process was killed inside the step `charge`."""
+"""A run that waits in `parked`. In `doubtful`, its process was killed inside the step `charge`."""
 
 
-def _made(folder: Path, *arguments: str) -> Path:
+def _create_runs(folder: Path, *arguments: str) -> Path:
     (folder / "trips.py").write_text(TRIPS)
     command = [sys.executable, "-c", MAKE, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=30)
     assert done.returncode == (-signal.SIGKILL if arguments else 0), done.stderr
-    if arguments:  # the lease of the killed process is freed by whoever tries to go on
+    if arguments:  # resuming frees the lease of the killed process
         resumed = run("run", "resume", KILLED, "--tasks", "trips", cwd=folder)
         assert (resumed.code, resumed.out) == (3, "")
         assert "is in doubt" in resumed.err
@@ -140,33 +139,33 @@ def _made(folder: Path, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def parked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store and runs that commands only look at."""
-    return _made(tmp_path_factory.mktemp("parked"))
+    """A folder with a store and runs that tests only read."""
+    return _create_runs(tmp_path_factory.mktemp("parked"))
 
 
 @pytest.fixture(scope="module")
 def _doubtful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _made(tmp_path_factory.mktemp("doubtful"), "die")
+    return _create_runs(tmp_path_factory.mktemp("doubtful"), "die")
 
 
 @pytest.fixture
 def doubtful(_doubtful: Path, tmp_path: Path) -> Path:
-    """A copy of a store in which a run is in doubt, to be changed."""
+    """A copy of a store in which a run is in doubt. Tests may change it."""
     return Path(shutil.copytree(_doubtful, tmp_path / "copy"))
 
 
 @pytest.fixture
 def waiting(parked: Path, tmp_path: Path) -> Path:
-    """A copy of the store of `parked`, to be changed."""
+    """A copy of the store of `parked`. Tests may change it."""
     return Path(shutil.copytree(parked, tmp_path / "copy"))
 
 
-def refused(ran: CommandResult, says: str, hints: str = "", code: int = 2) -> None:
-    assert (ran.code, ran.out) == (code, ""), ran
-    message, *hint = (line for line in ran.err.splitlines() if line != "the task is called")
+def assert_refused(result: CommandResult, message_part: str, hint_part: str = "", code: int = 2) -> None:
+    assert (result.code, result.out) == (code, ""), result
+    message, *hint = (line for line in result.err.splitlines() if line != "the task is called")
     assert message.startswith("Error: ")
-    assert says in message
-    assert hints in "".join(hint)
+    assert message_part in message
+    assert hint_part in "".join(hint)
     assert all(line.startswith("Hint: ") for line in hint)
 
 
@@ -179,12 +178,12 @@ def shown(folder: Path, name: str) -> dict[str, object]:
 ME = f"cli:{getpass.getuser()}"
 
 
-# -- looking
+# -- reading
 
 
-def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) -> None:
-    alone, group, bare = run_each([], ["run", "--help"], ["run"], cwd=tmp_path)
-    flat = " ".join(alone.out.split())
+def test_help_lists_writing_commands_and_imports_little(tmp_path: Path) -> None:
+    main, group, bare = run_each([], ["run", "--help"], ["run"], cwd=tmp_path)
+    flat = " ".join(main.out.split())
     writing = (
         "worker, signal, reindex, sync, import, memory add, edit, forget and confirm, proposals accept and dismiss, "
         "run resume, cancel, fork, settle and answer"
@@ -200,7 +199,7 @@ def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) ->
     assert subprocess.run([sys.executable, "-c", code], timeout=30, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def test_runs_are_listed_and_chosen(parked: Path) -> None:
+def test_runs_are_listed_and_filtered(parked: Path) -> None:
     table, waits, both, queue, children, task, two = run_each(
         ["runs"],
         ["runs", "--json", "--status", "waiting"],
@@ -232,78 +231,73 @@ def test_runs_are_listed_and_chosen(parked: Path) -> None:
     assert created <= task.lines[0]["started"] <= task.lines[0]["ended"]
 
 
-def test_lists_without_runs_and_nonsense(parked: Path) -> None:
-    nobody, nothing, status, timeout = run_each(
-        ["runs", "-w", "nobody"],
+def test_empty_lists_and_invalid_filters_are_explained(parked: Path) -> None:
+    unknown, nothing, status, timeout = run_each(
+        ["runs", "-w", "unknown"],
         ["runs", "--task", "none"],
         ["runs", "--status", "happy"],
         ["runs", "--timeout", "1"],
         cwd=parked,
     )
-    assert (nobody.code, nobody.out) == (0, "")
-    assert "default" in nobody.err
+    assert (unknown.code, unknown.out) == (0, "")
+    assert "default" in unknown.err
     assert (nothing.code, nothing.out) == (0, "")
-    refused(status, "'happy'", "queued, running, crashed")
+    assert_refused(status, "'happy'", "queued, running, crashed")
     assert (timeout.code, "--watch" in timeout.err) == (2, True)
 
 
-def _until(stream: IO[str], wanted: str) -> str:
-    """The first line that has it; the test's own timeout ends a wait in vain."""
+def _read_until(stream: IO[str], wanted: str) -> str:
+    """The first line that contains `wanted`."""
     for line in stream:
         if wanted in line:
             return line
-    raise AssertionError(f"{wanted!r} never came")
+    raise AssertionError(f"the output has no line with {wanted!r}")
 
 
-def test_watching_shows_changes_until_interrupted(waiting: Path) -> None:
+def test_watch_shows_changes_until_interrupted(waiting: Path) -> None:
     with running("runs", "--watch", "--json", cwd=waiting) as lines, running("runs", "--watch", cwd=waiting) as tables:
         assert lines.stdout is not None
         assert tables.stdout is not None
-        assert json.loads(_until(lines.stdout, '"mail-1"'))["status"] == "waiting"
-        assert "waiting" in _until(tables.stdout, "mail-1")
-        _until(tables.stdout, "trip-1")
-        _until(lines.stdout, '"trip-1"')
+        assert json.loads(_read_until(lines.stdout, '"mail-1"'))["status"] == "waiting"
+        assert "waiting" in _read_until(tables.stdout, "mail-1")
+        _read_until(tables.stdout, "trip-1")
+        _read_until(lines.stdout, '"trip-1"')
         with duramen.open(waiting / "duramen.db") as dm:
             dm.signal("mail-1", "mail", "hello")
-        assert json.loads(_until(lines.stdout, '"mail-1"'))["status"] == "queued"
-        assert "queued" in _until(tables.stdout, "mail-1")
+        assert json.loads(_read_until(lines.stdout, '"mail-1"'))["status"] == "queued"
+        assert "queued" in _read_until(tables.stdout, "mail-1")
         for process in (lines, tables):
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=10)
             assert (process.returncode, errors) == (0, "")
 
 
-def test_watching_redraws_a_terminal_and_ends_in_time(parked: Path) -> None:
-    ours, theirs = os.openpty()
-    command = [*COMMAND, "runs", "--watch", "--timeout", "0.7", "--status", "waiting"]
-    done = subprocess.run(command, stdout=theirs, cwd=parked, env=environment(TERM="xterm"), timeout=30)
-    os.close(theirs)
-    seen = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert done.returncode == 0
-    assert seen.count("an answer to 'Book BA 117?'") >= 2
-    assert "\x1b[1A" in seen  # back up to draw over it
-    assert "2 runs at" in seen
+def test_watch_redraws_a_terminal_until_its_timeout(parked: Path) -> None:
+    done = run_on_terminal("runs", "--watch", "--timeout", "0.7", "--status", "waiting", cwd=parked)
+    assert done.code == 0
+    assert done.out.count("an answer to 'Book BA 117?'") >= 2
+    assert "\x1b[1A" in done.out  # moves up and overwrites the table
+    assert "2 runs at" in done.out
 
 
-def test_a_run_is_shown_from_its_question_back_to_its_first_intent(parked: Path) -> None:
-    ran = run("run", "show", "trip-1", cwd=parked)
-    assert ran.code == 0
-    assert ran.out.replace("\n", "").isprintable()
-    facts = {line[2:14].strip(): line[14:] for line in ran.out.splitlines() if line.startswith("  ")}
-    assert ran.out.splitlines()[0] == "trip-1  waiting"
+def test_show_prints_the_question_input_and_steps_of_a_run(parked: Path) -> None:
+    result = run("run", "show", "trip-1", cwd=parked)
+    assert result.code == 0
+    assert result.out.replace("\n", "").isprintable()
+    facts = {line[2:14].strip(): line[14:] for line in result.out.splitlines() if line.startswith("  ")}
+    assert result.out.splitlines()[0] == "trip-1  waiting"
     assert (facts["task"], facts["input"]) == ("trip", '"NYC"')
     assert facts["waits for"] == "an answer to 'Book BA 117?'"
     assert (facts["question"], facts["about"]) == ("Book BA 117?", '{"price": 412.5}')
     assert facts["answer it"] == "duramen run answer trip-1 JSON"
-    steps = [line.split() for line in ran.out.splitlines() if line.startswith(" ") and line[:4].strip().isdigit()]
+    steps = [line.split() for line in result.out.splitlines() if line.startswith(" ") and line[:4].strip().isdigit()]
     assert [step[1:3] for step in steps] == [["search#1", "done"], ["price#1", "done"], ["@ask#1", "waiting"]]
     assert (steps[0][3], steps[1][3]) == ("1", "2")
-    assert '{"$type": "Flight", "version": 1, "value": {"number": "BA 117"}}' in ran.out
-    assert "attempt 1: Gateway: later \\u001b[31m" in ran.out
+    assert '{"$type": "Flight", "version": 1, "value": {"number": "BA 117"}}' in result.out
+    assert "attempt 1: Gateway: later \\u001b[31m" in result.out
 
 
-def test_a_run_as_json_says_everything(parked: Path) -> None:
+def test_show_json_has_every_detail_of_a_run(parked: Path) -> None:
     trip, broken, family = shown(parked, "trip-1"), shown(parked, "broken-1"), shown(parked, "family-1")
     assert (trip["status"], trip["args"], trip["kwargs"]) == ("waiting", ["NYC"], {})
     asked = {"step": "@ask#1", "question": "Book BA 117?", "payload": {"price": 412.5}, "answered": False}
@@ -325,7 +319,7 @@ def test_a_run_as_json_says_everything(parked: Path) -> None:
     assert "ValueError: no [red]luck[/red] \\u001b[2J" in failed.out
 
 
-def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
+def test_show_finds_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
     @duramen.step
     def one(value: int) -> int:
         return value
@@ -346,22 +340,22 @@ def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
     assert "session     shared" in run("run", "show", "run 2", cwd=tmp_path).out
 
 
-def test_looking_at_runs_changes_nothing(parked: Path) -> None:
+def test_reading_commands_do_not_change_runs(parked: Path) -> None:
     def digest() -> str:
         return hashlib.sha256((parked / "duramen.db").read_bytes()).hexdigest()
 
     before = digest()
-    looks = (["runs"], ["run", "show", "trip-1"], ["runs", "--watch", "--timeout", "0"])
-    assert [ran.code for ran in run_each(*looks, cwd=parked)] == [0] * 3
+    commands = (["runs"], ["run", "show", "trip-1"], ["runs", "--watch", "--timeout", "0"])
+    assert [result.code for result in run_each(*commands, cwd=parked)] == [0] * 3
     replayed = run("replay", "family-1", "--tasks", "trips", cwd=parked)
     assert (replayed.code, replayed.out) == (0, "42\n")
     assert digest() == before
 
 
-# -- doubt, answers, signals
+# -- doubt, answers and signals
 
 
-def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
+def test_doubt_is_shown_and_can_be_settled(doubtful: Path) -> None:
     before = run("run", "show", KILLED, cwd=doubtful)
     assert "in doubt    charge#1: it may have happened" in before.out
     assert "the process ended while it executed this step" in before.out
@@ -380,39 +374,39 @@ def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
     assert resumed.lines == [
         {"flight": {"$type": "Flight", "version": 1, "value": {"number": "BA 117"}}, "paid": "paid by hand"}
     ]
-    assert "the task is called" in resumed.err  # its own output stays out of the result's way
+    assert "the task is called" in resumed.err  # the output of the task goes to stderr, not into the result
 
 
-def test_a_verdict_may_be_to_try_again_or_to_abort(doubtful: Path, tmp_path: Path) -> None:
+def test_doubt_can_be_settled_with_retry_or_abort(doubtful: Path, tmp_path: Path) -> None:
     again = Path(shutil.copytree(doubtful, tmp_path / "again"))
     assert run("run", "settle", KILLED, "retry", cwd=again).code == 0
     assert run("run", "resume", KILLED, "-t", "trips", cwd=again).lines[0]["paid"] == "paid 412.5"
     assert run("run", "settle", KILLED, "abort", cwd=doubtful).code == 0
-    refused(run("run", "resume", KILLED, "-t", "trips", cwd=doubtful), "a person aborted it", "run show", code=1)
+    assert_refused(run("run", "resume", KILLED, "-t", "trips", cwd=doubtful), "a person aborted it", "run show", code=1)
     assert shown(doubtful, KILLED)["status"] == "failed"
 
 
-def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
-    verdict, value, broken, step, certain, ended, nobody = run_each(
+def test_invalid_verdicts_are_refused(doubtful: Path) -> None:
+    verdict, value, broken, step, certain, ended, unknown = run_each(
         ["run", "settle", KILLED, "perhaps"],
         ["run", "settle", KILLED, "retry", "--value", "1"],
         ["run", "settle", KILLED, "done", "--value", "{"],
         ["run", "settle", KILLED, "done", "--step", "search"],
         ["run", "settle", "mail-1", "done"],
         ["run", "settle", "broken-1", "retry"],
-        ["run", "settle", "nobody", "retry"],
+        ["run", "settle", "unknown", "retry"],
         cwd=doubtful,
     )
-    refused(verdict, "'perhaps' is not a verdict", "retry")
+    assert_refused(verdict, "'perhaps' is not a verdict", "retry")
     assert (value.code, "--value" in value.err) == (2, True)
-    refused(broken, "--value is not valid JSON", "quotes")
-    refused(step, "charge#1", "name the step")
-    refused(certain, "no step in doubt", "run show mail-1")
-    refused(ended, "has ended (failed)")
-    refused(nobody, "there is no run 'nobody'", "duramen runs")
+    assert_refused(broken, "--value is not valid JSON", "quotes")
+    assert_refused(step, "charge#1", "name the step")
+    assert_refused(certain, "no step in doubt", "run show mail-1")
+    assert_refused(ended, "has ended (failed)")
+    assert_refused(unknown, "there is no run 'unknown'", "duramen runs")
 
 
-def test_a_question_is_answered(waiting: Path) -> None:
+def test_a_question_can_be_answered(waiting: Path) -> None:
     answered, asked = run_each(["run", "answer", "trip-1", "true"], ["run", "show", "trip-1"], cwd=waiting)
     assert (answered.code, answered.err) == (0, "")
     assert f"true by {ME}, not received yet" in asked.out
@@ -420,12 +414,11 @@ def test_a_question_is_answered(waiting: Path) -> None:
     assert resumed.lines[0]["paid"] == "paid 412.5"
     trip = shown(waiting, "trip-1")
     assert (trip["status"], trip["questions"]) == ("done", [])
-    assert [(one["actor"], one["payload"], one["received"]) for one in trip["signals"]] == [  # type: ignore[attr-defined]
-        (ME, True, True)
-    ]
+    signals = [(one["actor"], one["payload"], one["received"]) for one in trip["signals"]]  # type: ignore[attr-defined]
+    assert signals == [(ME, True, True)]
 
 
-def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
+def test_one_of_several_questions_can_be_answered(tmp_path: Path) -> None:
     @duramen.task
     async def both() -> list[object]:
         return await asyncio.gather(duramen.ask("one?"), duramen.ask("two \x1b[2J?"))
@@ -440,14 +433,14 @@ def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
             cwd=tmp_path,
         )
         assert answered.code == 0
-        refused(none, "open question", "run show both")
+        assert_refused(none, "open question", "run show both")
         assert f"-5 by {ME}, not received yet" in shows.out
         assert "duramen run answer both JSON --question 'one?'" in shows.out
         assert run("run", "answer", "both", "1", cwd=tmp_path).code == 0
         assert dm.resume("both", both) == [1, -5]
 
 
-def test_what_was_erased_is_shown_as_such(tmp_path: Path) -> None:
+def test_erased_input_is_shown_as_erased(tmp_path: Path) -> None:
     @duramen.task
     def about(name: str) -> object:
         return duramen.receive("go")
@@ -462,22 +455,22 @@ def test_what_was_erased_is_shown_as_such(tmp_path: Path) -> None:
     assert (lines.lines[0]["args"], lines.lines[0]["signals"]) == (None, [])
 
 
-def test_wrong_answers_are_refused(parked: Path) -> None:
-    text, constant, deep, number, ended, nobody = run_each(
+def test_invalid_answers_are_refused(parked: Path) -> None:
+    text, constant, deep, number, ended, unknown = run_each(
         ["run", "answer", "trip-1", "yes"],
         ["run", "answer", "trip-1", "NaN"],
         ["run", "answer", "trip-1", "[" * 100_000],
         ["run", "answer", "mail-1", "-5"],
         ["run", "answer", "family-1", "1"],
-        ["run", "answer", "nobody", "1"],
+        ["run", "answer", "unknown", "1"],
         cwd=parked,
     )
-    refused(text, "the answer is not valid JSON", "quotes")
-    refused(constant, "NaN")
-    refused(deep, "the answer is not valid JSON")
-    refused(number, "open question", "run show mail-1")
-    refused(ended, "has ended (done)")
-    refused(nobody, "there is no run 'nobody'")
+    assert_refused(text, "the answer is not valid JSON", "quotes")
+    assert_refused(constant, "NaN")
+    assert_refused(deep, "the answer is not valid JSON")
+    assert_refused(number, "open question", "run show mail-1")
+    assert_refused(ended, "has ended (done)")
+    assert_refused(unknown, "there is no run 'unknown'")
 
 
 def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
@@ -487,54 +480,56 @@ def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
     [sent] = show.lines[0]["signals"]
     assert (sent["name"], sent["payload"], sent["actor"], sent["received"]) == ("mail", {"from": "ann"}, ME, False)
     assert run("run", "resume", "mail-1", "-t", "trips:mail", cwd=waiting).lines == [{"from": "ann"}]
-    ended, nobody, broken = run_each(
+    ended, unknown, broken = run_each(
         ["signal", "mail-1", "mail"],
-        ["signal", "nobody", "mail"],
+        ["signal", "unknown", "mail"],
         ["signal", "trip-1", "mail", "--data", "hello"],
         cwd=waiting,
     )
-    refused(ended, "has ended (done)", "open run")
-    refused(nobody, "there is no run 'nobody'", "duramen runs")
-    refused(broken, "--data is not valid JSON", "quotes")
+    assert_refused(ended, "has ended (done)", "open run")
+    assert_refused(unknown, "there is no run 'unknown'", "duramen runs")
+    assert_refused(broken, "--data is not valid JSON", "quotes")
 
 
-# -- cancelling, forking, resuming, replaying
+# -- cancel, fork, resume and replay
 
 
-def test_cancelling(waiting: Path) -> None:
-    at_once, later, ended, nobody = run_each(
+def test_cancel_reports_whether_the_run_has_ended(waiting: Path) -> None:
+    at_once, later, ended, unknown = run_each(
         ["run", "cancel", "mail-1", "--reason", "no mail today"],
         ["run", "cancel", "trip-1"],
         ["run", "cancel", "family-1"],
-        ["run", "cancel", "nobody"],
+        ["run", "cancel", "unknown"],
         cwd=waiting,
     )
     assert (at_once.code, at_once.out) == (0, "mail-1 is cancelled.\n")
     assert (later.code, "is being cancelled" in later.out) == (0, True)
-    refused(ended, "has ended (done)", "only an open run")
-    refused(nobody, "there is no run 'nobody'")
+    assert_refused(ended, "has ended (done)", "only an open run")
+    assert_refused(unknown, "there is no run 'unknown'")
     mail = shown(waiting, "mail-1")
     assert (mail["status"], mail["cancelling"]) == ("cancelled", {"reason": "no mail today", "actor": ME})
     assert f"cancelling  by {ME}" in run("run", "show", "trip-1", cwd=waiting).out
-    refused(run("run", "resume", "trip-1", "-t", "trips", cwd=waiting), "was cancelled", code=1)
+    assert_refused(run("run", "resume", "trip-1", "-t", "trips", cwd=waiting), "was cancelled", code=1)
     assert shown(waiting, "trip-1")["status"] == "cancelled"
 
 
-def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
-    forked, again, before, beyond, nobody = run_each(
+def test_a_fork_continues_independently(doubtful: Path) -> None:
+    forked, again, before, beyond, unknown = run_each(
         ["run", "fork", KILLED, "other", "--at", "7"],
         ["run", "fork", KILLED, "other"],
         ["run", "fork", KILLED, "none", "--at", "0"],
         ["run", "fork", KILLED, "none", "--at", "999"],
-        ["run", "fork", "nobody", "none"],
+        ["run", "fork", "unknown", "none"],
         cwd=doubtful,
     )
     assert (forked.code, forked.out.startswith(f"Forked other from {KILLED} at position 7.")) == (0, True)
-    refused(again, "already exists", "another id")
+    assert_refused(again, "already exists", "another id")
     assert before.code == 2
-    refused(beyond, "cannot be forked at 999")
-    refused(nobody, "there is no run 'nobody'")
-    refused(run("run", "resume", "other", "-t", "trips", cwd=doubtful), "Book BA 117?", "run answer other", code=3)
+    assert_refused(beyond, "cannot be forked at 999")
+    assert_refused(unknown, "there is no run 'unknown'")
+    assert_refused(
+        run("run", "resume", "other", "-t", "trips", cwd=doubtful), "Book BA 117?", "run answer other", code=3
+    )
     assert run("run", "answer", "other", "false", cwd=doubtful).code == 0
     assert run("run", "resume", "other", "-t", "trips", cwd=doubtful).out == "null\n"
     other = shown(doubtful, "other")
@@ -542,21 +537,21 @@ def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
     assert [step["step"] for step in other["steps"]] == ["search#1", "price#1", "@ask#1"]  # type: ignore[attr-defined]
 
 
-def test_a_run_that_cannot_be_resumed_says_why(waiting: Path) -> None:
+def test_resume_explains_why_a_run_cannot_continue(waiting: Path) -> None:
     needs = run("run", "resume", "mail-1", "--tasks", "trips", cwd=waiting)
-    refused(needs, "signal 'mail'", "duramen signal mail-1 mail", code=3)
+    assert_refused(needs, "signal 'mail'", "duramen signal mail-1 mail", code=3)
     failed = run("run", "resume", "broken-1", "--tasks", "trips", cwd=waiting)
-    refused(failed, "ValueError: no [red]luck[/red] \\u001b[2J", "run show broken-1", code=1)
+    assert_refused(failed, "ValueError: no [red]luck[/red] \\u001b[2J", "run show broken-1", code=1)
     (waiting / "other.py").write_text("import duramen\n@duramen.task\ndef other(): pass\n")
-    missing, nobody = run_each(
-        ["run", "resume", "mail-1", "--tasks", "other"], ["run", "resume", "nobody", "-t", "trips"], cwd=waiting
+    missing, unknown = run_each(
+        ["run", "resume", "mail-1", "--tasks", "other"], ["run", "resume", "unknown", "-t", "trips"], cwd=waiting
     )
-    refused(missing, "needs the task 'mail'", "import its module")
-    refused(nobody, "there is no run 'nobody'")
+    assert_refused(missing, "needs the task 'mail'", "import its module")
+    assert_refused(unknown, "there is no run 'unknown'")
     assert run("run", "resume", "mail-1", cwd=waiting).code == 2
 
 
-def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
+def test_replay_prints_the_result_without_executing_steps(waiting: Path) -> None:
     with duramen.open(waiting / "duramen.db", keep_unknown=True) as dm:
         dm.answer("trip-1", True)
     assert run("run", "resume", "trip-1", "-t", "trips", cwd=waiting).code == 0
@@ -566,33 +561,33 @@ def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
     )
     assert again.code == 0
     assert again.lines[0]["paid"] == "paid 412.5"
-    refused(early, "up to position 4 ends before its task does", "run show", code=3)
-    refused(failed, "ValueError", code=1)
-    refused(waits, "mail-1", code=3)
+    assert_refused(early, "up to position 4 ends before its task does", "run show", code=3)
+    assert_refused(failed, "ValueError", code=1)
+    assert_refused(waits, "mail-1", code=3)
     (waiting / "trips.py").write_text(TRIPS.replace("duramen.ask(", "len("))
     changed = run("replay", "trip-1", "--tasks", "trips", cwd=waiting)
     assert changed.code in (1, 2)
-    other, nobody = run_each(
-        ["replay", "mail-1", "-t", "trips:trip", "--at", "0"], ["replay", "nobody", "-t", "trips"], cwd=waiting
+    other, unknown = run_each(
+        ["replay", "mail-1", "-t", "trips:trip", "--at", "0"], ["replay", "unknown", "-t", "trips"], cwd=waiting
     )
     assert other.code == 2
-    refused(nobody, "there is no run 'nobody'")
+    assert_refused(unknown, "there is no run 'unknown'")
 
 
-def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
-    odd = "import duramen\n@duramen.task\ndef odd():\n    return {}\n"
-    (tmp_path / "odd.py").write_text(odd.format(1))
+def test_replay_prints_a_result_that_cannot_be_stored(tmp_path: Path) -> None:
+    module = "import duramen\n@duramen.task\ndef odd():\n    return {}\n"
+    (tmp_path / "odd.py").write_text(module.format(1))
     make = "import duramen, odd\nduramen.open('duramen.db').run(odd.odd, id='odd')"
     subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True)
-    (tmp_path / "odd.py").write_text(odd.format("range(3)"))
+    (tmp_path / "odd.py").write_text(module.format("range(3)"))
     assert run("replay", "odd", "-t", "odd", cwd=tmp_path).lines == [{"$type": "range", "value": "range(0, 3)"}]
 
 
-# -- modules
+# -- importing tasks
 
 
 @pytest.mark.parametrize(
-    ("place", "says", "hints"),
+    ("place", "message_part", "hint_part"),
     [
         ("nowhere", "there is no module 'nowhere'", "PYTHONPATH"),
         ("nowhere.deeper:task", "there is no module 'nowhere.deeper'", "PYTHONPATH"),
@@ -609,28 +604,30 @@ def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
         ("needing", "importing 'needing' failed with ModuleNotFoundError", "see the whole error"),
     ],
 )
-def test_what_cannot_be_imported_is_said(parked: Path, place: str, says: str, hints: str) -> None:
+def test_import_failures_are_explained(parked: Path, place: str, message_part: str, hint_part: str) -> None:
     (parked / "raising.py").write_text("1 / 0\n")
     (parked / "leaving.py").write_text("raise SystemExit(0)\n")
     (parked / "needing.py").write_text("import not_installed_anywhere\n")
-    for ran in run_each(["worker", place], ["replay", "family-1", "--tasks", place], cwd=parked):
-        refused(ran, says, hints)
+    for result in run_each(["worker", place], ["replay", "family-1", "--tasks", place], cwd=parked):
+        assert_refused(result, message_part, hint_part)
 
 
-# -- working
+# -- workers
 
 
-def test_a_worker_does_what_is_due(waiting: Path) -> None:
-    ran = run("worker", "trips", "--until-idle", cwd=waiting)
-    assert ran.code == 0
-    assert "Working on tasks trip, mail, nap, broken, child, family (version 2), slow, count; queues limited" in ran.err
+def test_a_worker_executes_runs_that_are_due(waiting: Path) -> None:
+    result = run("worker", "trips", "--until-idle", cwd=waiting)
+    assert result.code == 0
+    assert (
+        "Working on tasks trip, mail, nap, broken, child, family (version 2), slow, count; queues limited" in result.err
+    )
     assert shown(waiting, "count-1")["result"] == 3
 
 
-def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
+def test_a_worker_serves_only_the_named_tasks_and_queues(waiting: Path) -> None:
     one = run("worker", "trips:count", "trips:mail", "--until-idle", cwd=waiting)
     assert (one.code, "Working on tasks count, mail.\n" in one.err) == (0, True)
-    assert shown(waiting, "count-1")["status"] == "queued"  # nobody serves its queue
+    assert shown(waiting, "count-1")["status"] == "queued"  # no worker serves its queue
     listed = run("worker", "trips:LISTED", "--until-idle", "--concurrency", "2", cwd=waiting)
     assert "Working on tasks mail, count; queues limited.\nStopped after 1 execution." in listed.err
     assert shown(waiting, "count-1")["status"] == "done"
@@ -639,72 +636,59 @@ def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_worker_ends_what_is_under_way(waiting: Path, number: signal.Signals) -> None:
+def test_a_signalled_worker_finishes_its_current_run(waiting: Path, number: signal.Signals) -> None:
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", "-c", "1", cwd=waiting) as process:
             assert process.stderr is not None
-            _until(process.stderr, "Stop with Ctrl-C")
+            _read_until(process.stderr, "Stop with Ctrl-C")
             subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
-            _wait_for(dm, "slow-1", "running")
+            until(lambda: dm.run_info("slow-1").status == "running", "the run")
             process.send_signal(number)
-            _, told = process.communicate(timeout=20)
+            _read_until(process.stderr, "Stopping")
+            (waiting / "finish").touch()
+            _, errors = process.communicate(timeout=20)
             assert process.returncode == 0
-            assert "Stopping" in told
-            assert "Stopped after 1 execution." in told
+            assert "Stopped after 1 execution." in errors
         assert dm.run_info("slow-1").status == "done"
 
 
 START_SLOW = "import duramen, trips\nduramen.open('duramen.db').start(trips.slow, id='slow-1')"
 
 
-def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(waiting: Path) -> None:
+def test_a_second_interrupt_stops_at_once_and_the_run_resumes_later(waiting: Path) -> None:
     subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
     with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", cwd=waiting) as process:
             assert process.stderr is not None
-            _wait_for(dm, "slow-1", "running")
+            until(lambda: dm.run_info("slow-1").status == "running", "the run")
             process.send_signal(signal.SIGINT)
-            _until(process.stderr, "Stopping")
+            _read_until(process.stderr, "Stopping")
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 130
         assert dm.run_info("slow-1").ended is None
+    (waiting / "finish").touch()
     assert run("worker", "trips:slow", "--until-idle", cwd=waiting).code == 0
-    assert shown(waiting, "slow-1")["result"] == "slept"
+    assert shown(waiting, "slow-1")["result"] == "finished"
 
 
-def test_a_worker_tells_of_failures_and_serves_schedules(waiting: Path) -> None:
+def test_a_worker_reports_failures_and_serves_schedules(waiting: Path) -> None:
     start = "import duramen, trips\nduramen.open('duramen.db').start(trips.broken, 'bad \\x1b[2J', id='broken-2')"
     subprocess.run([sys.executable, "-c", start], cwd=waiting, check=True)
     with running("worker", "trips:TICKING", "trips:broken", cwd=waiting) as process:
         assert process.stderr is not None
-        assert "schedules often" in _until(process.stderr, "Working on")
-        assert "bad \\u001b[2J" in _until(process.stderr, "broken-2")
+        assert "schedules often" in _read_until(process.stderr, "Working on")
+        assert "bad \\u001b[2J" in _read_until(process.stderr, "broken-2")
         with duramen.open(waiting / "duramen.db") as dm:
-            for _ in _patiently():
-                if any(info.id.startswith("often@") for info in dm.runs(task="count", status="done")):
-                    break
+            done = lambda: [info.id for info in dm.runs(task="count", status="done")]  # noqa: E731
+            until(lambda: any(run.startswith("often@") for run in done()), "a run of the schedule")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
-
-
-def _patiently() -> Iterator[None]:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        yield
-        time.sleep(0.05)
-    raise AssertionError("it never happened")
-
-
-def _wait_for(dm: duramen.Duramen, name: str, status: str) -> None:
-    for _ in _patiently():
-        if dm.run_info(name).status == status:
-            return
 
 
 # -- stores
 
 
-def test_writing_commands_make_no_store(tmp_path: Path) -> None:
+def test_commands_on_runs_do_not_create_a_store(tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
     (tmp_path / "junk.db").write_text("this is not a database " * 200)
     (tmp_path / "empty.db").touch()
@@ -721,21 +705,21 @@ def test_writing_commands_make_no_store(tmp_path: Path) -> None:
         ["run", "settle", "r", "done"],
         ["run", "answer", "r", "1"],
     ]
-    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1"):
-        refused(ran, "there is no duramen.db", "--store")
-    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="junk.db"):
-        refused(ran, "not a database")
-    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="empty.db"):
-        refused(ran, "holds no journal")
+    for result in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1"):
+        assert_refused(result, "there is no duramen.db", "--store")
+    for result in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="junk.db"):
+        assert_refused(result, "not a database")
+    for result in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="empty.db"):
+        assert_refused(result, "holds no journal")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
-def test_runs_in_postgres_are_served_the_same_way(empty_postgres_url: str, tmp_path: Path) -> None:
+def test_run_commands_work_on_postgres(empty_postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
     start = "import duramen, sys, trips\nduramen.open(sys.argv[1]).start(trips.mail, id='mail-1')"
     empty = run("run", "cancel", "mail-1", cwd=tmp_path, DURAMEN_STORE=empty_postgres_url)
-    refused(empty, "holds no journal")
+    assert_refused(empty, "holds no journal")
     subprocess.run([sys.executable, "-c", start, empty_postgres_url], cwd=tmp_path, check=True)
     sent, worked, listed = run_each(
         ["signal", "mail-1", "mail", "--data", "[1]"],

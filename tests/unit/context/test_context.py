@@ -1,4 +1,4 @@
-"""Working memory: the context window of a session holds its budget, keeps what is near, and says what it did."""
+"""The context of a session: it stays within its budget, keeps the newest entries, and reports every omission."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from programs.conversations import Characters, Recorder, Words, digest_of, recount, take_turn
+from programs.conversations import CharacterCounter, RecordingModel, WordCounter, count_tokens, digest_of, take_turn
 from programs.side_effects import Open
 
 import duramen
@@ -19,21 +19,21 @@ LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"
 
 
 def contents(session: Session, **changes: Any) -> list[Any]:
-    return [said.content for said in session.context(**changes).messages]
+    return [message.content for message in session.context(**changes).messages]
 
 
 def chat(session: Session, count: int, begin: int = 0) -> list[str]:
-    """So many short messages, one after the other."""
-    said = [f"Message {number} about flight LH{number}." for number in range(begin, begin + count)]
-    session.append_all([Draft("talk.message", {"role": "user", "content": text}) for text in said])
-    return said
+    """Append short messages. Returns their texts."""
+    texts = [f"Message {number} about flight LH{number}." for number in range(begin, begin + count)]
+    session.append_all([Draft("talk.message", {"role": "user", "content": text}) for text in texts])
+    return texts
 
 
-# -- W1: rebuilt exactly
+# -- W1: a context can be rebuilt exactly
 
 
 @pytest.mark.promise("W1")
-def test_a_context_is_the_same_to_the_byte_in_another_handle(open_one: Open) -> None:
+def test_another_handle_builds_the_same_bytes(open_one: Open) -> None:
     session = open_one().session("s")
     seen = []
     for number in range(25):
@@ -41,14 +41,14 @@ def test_a_context_is_the_same_to_the_byte_in_another_handle(open_one: Open) -> 
         seen.append(session.context(budget=1500, system="Be brief."))
     for context in (seen[0], seen[9], seen[-1]):
         for dm in (open_one(), open_one()):
-            again = dm.session("s").context(at=context.position, budget=1500, system="Be brief.")
-            assert again.json() == context.json()
-            assert again == context
+            rebuilt = dm.session("s").context(at=context.position, budget=1500, system="Be brief.")
+            assert rebuilt.json() == context.json()
+            assert rebuilt == context
     assert open_one().session("s").context(budget=1500, system="Be brief.") == seen[-1]
 
 
 @pytest.mark.promise("W1")
-def test_every_context_that_there_was_can_be_seen_again(dm: Duramen) -> None:
+def test_every_past_context_can_be_rebuilt(dm: Duramen) -> None:
     session = dm.session("s")
     seen: dict[int, bytes] = {}
     session.progress.begin("Book a flight", next_action="look")
@@ -69,43 +69,43 @@ def test_every_context_that_there_was_can_be_seen_again(dm: Duramen) -> None:
     assert session.head().position == last
 
 
-def test_looking_back_never_writes(dm: Duramen) -> None:
+def test_building_a_past_context_writes_nothing(dm: Duramen) -> None:
     session = dm.session("s")
     chat(session, 60)
     assert session.context(at=60).tokens <= 8000
     assert session.head().position == 60
-    assert dm.session("nobody").context().messages == ()
-    assert dm.session("nobody").head().position == 0
+    assert dm.session("unknown").context().messages == ()
+    assert dm.session("unknown").head().position == 0
 
 
 @pytest.mark.promise("J15")
-def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Open) -> None:
+def test_a_returning_client_reads_missed_events_once_and_in_order(open_one: Open) -> None:
     session = open_one().session("s")
-    said = chat(session, 30)
-    left = session.context(budget=700)
-    assert left.messages[-1].content == said[-1]
-    others = open_one().session("s")  # the client is gone; the work goes on, compactions included
+    texts = chat(session, 30)
+    before = session.context(budget=700)
+    assert before.messages[-1].content == texts[-1]
+    others = open_one().session("s")  # while the client is away, others append and compact
     missed = chat(others, 30, begin=30)
     others.context(budget=700)
-    back = open_one().session("s")
-    seen = [event.data["content"] for event in back.events(start=left.position + 1, types="talk.message")]
+    returned = open_one().session("s")
+    seen = [event.data["content"] for event in returned.events(start=before.position + 1, types="talk.message")]
     assert seen == missed
-    followed = [event.position for event in back.follow(after=left.position, timeout=0.01)]
-    assert followed == list(range(left.position + 1, back.head().position + 1))
-    assert back.context(at=left.position, budget=700) == left
+    followed = [event.position for event in returned.follow(after=before.position, timeout=0.01)]
+    assert followed == list(range(before.position + 1, returned.head().position + 1))
+    assert returned.context(at=before.position, budget=700) == before
 
 
 # -- W2, W4: the budget
 
 
 @pytest.mark.promise("W2")
-@pytest.mark.parametrize("counter", [None, Characters()], ids=["estimate", "characters"])
-def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, counter: Any) -> None:
+@pytest.mark.parametrize("counter", [None, CharacterCounter()], ids=["estimate", "characters"])
+def test_many_turns_with_huge_items_stay_within_the_budget(dm: Duramen, counter: Any, everything: bool) -> None:
     session = dm.session("s")
-    budget = 3_000 if isinstance(counter, Characters) else 1_000
+    budget = 3_000 if isinstance(counter, CharacterCounter) else 1_000
     session.say("system", "You are a travel agent.")
     huge = (LONG * 150, "x" * 4_000, "漢字" * 2_000, {"rows": [[number, LONG] for number in range(90)]})
-    for batch in range(25):
+    for batch in range(25 if everything else 6):
         drafts = []
         for number in range(batch * 40, batch * 40 + 40):
             text = LONG * 120 if number % 97 == 0 else f"Turn {number}: what does LH{number} cost?"
@@ -117,7 +117,7 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, co
         context = session.context(budget=budget, counter=counter)
         assert context.tokens <= budget
         if counter is not None:
-            assert recount(context, counter.count) <= context.tokens
+            assert count_tokens(context, counter.count) <= context.tokens
         assert sum(one.tokens for one in context.trace) <= context.tokens
         assert context.memory or batch == 0
         assert context.messages[-1].plain()["id"] == f"c{batch * 40 + 39}"
@@ -125,7 +125,7 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, co
 
 @pytest.mark.promise("W4")
 @pytest.mark.parametrize("kind", ["output", "message", "mixed"])
-def test_a_few_huge_items_do_not_defeat_it(dm: Duramen, kind: str) -> None:
+def test_a_few_huge_items_are_masked_to_fit(dm: Duramen, kind: str) -> None:
     session = dm.session("s")
     for number in range(5):
         if kind == "message" or (kind == "mixed" and number % 2):
@@ -140,19 +140,19 @@ def test_a_few_huge_items_do_not_defeat_it(dm: Duramen, kind: str) -> None:
 
 
 @pytest.mark.promise("W2", "W4")
-def test_what_cannot_be_masked_is_left_out_whole(dm: Duramen) -> None:
+def test_entries_that_cannot_be_masked_are_left_out(dm: Duramen) -> None:
     session = dm.session("s")
     session.decide("Write it all down", reason=LONG * 900)
     session.log_error(LONG * 900)
     session.tool_call("write", {"text": LONG * 900})
     session.say("user", "Well?")
     context = session.context()
-    assert [said.content for said in context.messages] == ["Well?"]
+    assert [message.content for message in context.messages] == ["Well?"]
     assert [one.shown for one in context.trace] == [Shown.LEFT_OUT] * 3 + [Shown.WHOLE]
     assert context.tokens < 20
 
 
-def test_a_system_prompt_that_does_not_fit_is_refused(dm: Duramen) -> None:
+def test_a_system_prompt_over_the_budget_is_rejected(dm: Duramen) -> None:
     session = dm.session("s")
     session.say("user", "Hello")
     with pytest.raises(InvalidInput, match="system prompt takes") as refused:
@@ -160,38 +160,38 @@ def test_a_system_prompt_that_does_not_fit_is_refused(dm: Duramen) -> None:
     assert "raise the budget" in refused.value.hint
 
 
-# -- W3: the threshold
+# -- W3: compaction thresholds
 
 
 @pytest.mark.promise("W3")
-def test_twenty_items_are_kept_and_twenty_one_are_summarised(dm: Duramen) -> None:
+def test_compaction_starts_with_the_twenty_first_item(dm: Duramen) -> None:
     session = dm.session("s")
-    said = chat(session, 20)
-    assert contents(session) == said
+    texts = chat(session, 20)
+    assert contents(session) == texts
     assert session.head().position == 20
-    said += chat(session, 1, begin=20)
+    texts += chat(session, 1, begin=20)
     context = session.context()
-    assert [one.content for one in context.messages] == said[-5:]
+    assert [one.content for one in context.messages] == texts[-5:]
     assert "Message 0 about flight LH0." in context.memory
     types = [event.type for event in session.events(start=22)]
     assert types == ["context.summary", "context.compacted"]
 
 
 @pytest.mark.promise("W3")
-def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) -> None:
+def test_compaction_starts_above_eighty_percent_of_the_budget(dm: Duramen) -> None:
     for name, words, summarised in (("under", 1_040, False), ("over", 1_080, True)):
         session = dm.session(name)
-        said = [f"{number} {'w ' * (words - 1)}" for number in range(6)]
-        for text in said:
+        texts = [f"{number} {'w ' * (words - 1)}" for number in range(6)]
+        for text in texts:
             session.say("user", text)
-        context = session.context(counter=Words(), mask_above=8_000, keep_last=2)
+        context = session.context(counter=WordCounter(), mask_above=8_000, keep_last=2)
         assert bool(context.memory) is summarised
-        assert [one.content for one in context.messages] == (said[-2:] if summarised else said)
+        assert [one.content for one in context.messages] == (texts[-2:] if summarised else texts)
 
 
 @pytest.mark.promise("W3")
 @pytest.mark.parametrize(
-    ("changes", "stay"),
+    ("changes", "remaining"),
     [
         ({"max_items": 40}, 40),
         ({"max_items": 39}, 5),
@@ -201,26 +201,26 @@ def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) 
         ({"max_items": 1}, 5),
         ({"max_items": 400, "threshold": 0.02}, 5),
         ({"max_items": 400, "budget": 600}, 5),
-        ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": Words()}, 40),
+        ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": WordCounter()}, 40),
     ],
 )
-def test_all_four_are_settings(dm: Duramen, changes: dict[str, Any], stay: int) -> None:
-    said = chat(dm.session("s"), 40)
-    assert contents(dm.session("s"), **changes) == said[-stay:]
+def test_the_thresholds_can_be_set(dm: Duramen, changes: dict[str, Any], remaining: int) -> None:
+    texts = chat(dm.session("s"), 40)
+    assert contents(dm.session("s"), **changes) == texts[-remaining:]
 
 
 @pytest.mark.promise("W3")
-def test_a_handle_has_its_window_and_a_call_may_change_it(any_address: str) -> None:
+def test_a_call_can_override_the_window_of_the_handle(any_address: str) -> None:
     with duramen.open(any_address, window=duramen.Window(max_items=6, keep_last=2)) as dm:
-        said = chat(dm.session("s"), 7)
-        assert contents(dm.session("s"), max_items=7) == said
-        assert contents(dm.session("s")) == said[-2:]
+        texts = chat(dm.session("s"), 7)
+        assert contents(dm.session("s"), max_items=7) == texts
+        assert contents(dm.session("s")) == texts[-2:]
     with pytest.raises(InvalidInput, match="window"):
         duramen.open(any_address, window={"budget": 5})  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("W3", "W5")
-def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) -> None:
+def test_the_newest_entries_are_shown_unchanged(dm: Duramen) -> None:
     session = dm.session("s")
     chat(session, 30)
     odd = "Bücher\u2028 kosten\x00 5\u20ac \ud83d\ude00 \ud800 end \n\n  "
@@ -232,7 +232,7 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) 
     session.tool_result(call, odd, error=True)
     session.say("assistant", [{"type": "text", "text": odd}])
     context = session.context()
-    assert [said.plain() for said in context.messages] == [
+    assert [message.plain() for message in context.messages] == [
         {"role": "user", "content": odd, "name": "Ann"},
         {"role": "assistant", "content": f"Decision: {odd}\nReason: {odd}!"},
         {"role": "assistant", "content": f"Error: {odd}\nResolution: {odd}"},
@@ -242,11 +242,11 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) 
     ]
 
 
-# -- W5, W6: masking and fetching
+# -- W5, W6: masking and fetch
 
 
 @pytest.mark.promise("W5", "W6")
-@pytest.mark.parametrize("counter", [None, Words()], ids=["estimate", "words"])
+@pytest.mark.parametrize("counter", [None, WordCounter()], ids=["estimate", "words"])
 def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, counter: Any) -> None:
     session = dm.session("s")
     output = "begun\n" + "".join(f"line {number}: ok\n" for number in range(15_000)) + "error: disk full\n"
@@ -254,13 +254,13 @@ def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, coun
     result = session.tool_result(call, output, error=True)
     session.decide("Free the disk", reason="it is full " * 30)
     context = session.context(counter=counter)
-    count = (counter or Words()).count
-    asked, shown, decided = context.messages
-    assert asked.call == {"id": call.data["id"], "tool": "make", "arguments": {"target": "all " * 50}}
-    assert decided.content == "Decision: Free the disk\nReason: " + "it is full " * 30
-    assert shown.result is not None
-    assert shown.result["error"] is True
-    text = shown.result["content"]
+    count = (counter or WordCounter()).count
+    call_message, result_message, decision = context.messages
+    assert call_message.call == {"id": call.data["id"], "tool": "make", "arguments": {"target": "all " * 50}}
+    assert decision.content == "Decision: Free the disk\nReason: " + "it is full " * 30
+    assert result_message.result is not None
+    assert result_message.result["error"] is True
+    text = result_message.result["content"]
     assert count(output) > 15_000
     assert count(text) <= 100
     assert "error: disk full" in text
@@ -269,7 +269,7 @@ def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, coun
 
 
 @pytest.mark.promise("W5")
-def test_older_outputs_are_masked_earlier_than_near_ones(dm: Duramen) -> None:
+def test_older_outputs_are_masked_before_newer_ones(dm: Duramen) -> None:
     session = dm.session("s")
     output = "".join(f"row {number} of the answer\n" for number in range(60))
     for number in range(8):
@@ -293,7 +293,7 @@ ORIGINALS = [
 
 @pytest.mark.promise("W6")
 @pytest.mark.parametrize("original", ORIGINALS, ids=["text", "odd", "bytes", "rows", "tree", "blocks", "exotic"])
-def test_what_was_masked_is_given_back_exactly(dm: Duramen, original: Any) -> None:
+def test_fetch_returns_masked_originals_unchanged(dm: Duramen, original: Any) -> None:
     session = dm.session("s")
     session.tool_result(session.tool_call("get"), original)
     shown = session.context().messages[-1].plain()["content"]
@@ -311,7 +311,7 @@ def test_what_was_masked_is_given_back_exactly(dm: Duramen, original: Any) -> No
 
 
 @pytest.mark.promise("W6")
-def test_a_message_that_was_masked_is_given_back_too(dm: Duramen) -> None:
+def test_fetch_returns_masked_messages(dm: Duramen) -> None:
     session = dm.session("s")
     session.say("user", LONG * 900)
     assert session.context().messages[0].content.endswith('fetch("#1")')
@@ -324,7 +324,7 @@ def test_a_message_that_was_masked_is_given_back_too(dm: Duramen) -> None:
 @pytest.mark.parametrize(
     "reference", ["", "#", "#0", "#2", "#-1", "##1", "1.0", "one", None, 1.0, True, -1, 10**30, "#" + "9" * 5_000, b"1"]
 )
-def test_a_reference_to_nothing_is_refused(dm: Duramen, reference: Any) -> None:
+def test_an_unknown_reference_is_rejected(dm: Duramen, reference: Any) -> None:
     session = dm.session("s")
     session.say("user", "hello")
     with pytest.raises(InvalidInput) as refused:
@@ -333,38 +333,38 @@ def test_a_reference_to_nothing_is_refused(dm: Duramen, reference: Any) -> None:
 
 
 @pytest.mark.parametrize("piece", [{"start": -1}, {"length": -1}, {"start": "1"}, {"start": True}, {"length": 1.5}])
-def test_a_piece_that_cannot_be_is_refused(dm: Duramen, piece: Any) -> None:
+def test_an_invalid_range_of_fetch_is_rejected(dm: Duramen, piece: Any) -> None:
     session = dm.session("s")
     session.say("user", "hello")
     with pytest.raises(InvalidInput, match="cannot be"):
         session.fetch("#1", **piece)
 
 
-# -- W8: journaled
+# -- W8: summaries are journaled
 
 
 @pytest.mark.promise("W8")
-def test_a_summary_is_used_again_by_whoever_comes_next(open_one: Open) -> None:
-    model = Recorder()
+def test_a_stored_summary_is_used_by_every_later_handle(open_one: Open) -> None:
+    model = RecordingModel()
     session = open_one().session("s")
     chat(session, 30)
     before = session.context(model=model)
     assert len(model.prompts) == 1
     for _ in range(2):
         assert open_one().session("s").context(model=model) == before
-    assert digest_of(open_one().session("s").context()) == digest_of(before)  # nor does it matter who would write now
+    assert digest_of(open_one().session("s").context()) == digest_of(before)  # also without a model
     assert len(model.prompts) == 1
     (written,) = open_one().session("s").events(types="context.summary")
     assert (written.data["by"], written.data["note"], written.actor) == ("recorder", None, "duramen")
 
 
 @pytest.mark.promise("W8")
-def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(dm: Duramen) -> None:
+def test_summaries_of_summaries_stay_within_their_share_of_the_budget(dm: Duramen) -> None:
     session = dm.session("s")
     session.decide("Fly on May 4", reason="the fair begins on May 5")
     for number in range(24):
         chat(session, 20, begin=number * 20)
-        context = session.context(budget=1_200, counter=Words())
+        context = session.context(budget=1_200, counter=WordCounter())
         assert sum(one.tokens for one in context.trace if one.kind == "summary") <= 1_200 * 0.25 + 6 * 20
     levels = [event.data["level"] for event in session.events(types="context.summary")]
     assert max(levels) >= 2
@@ -372,25 +372,31 @@ def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(dm: 
     assert "Fly on May 4 because the fair begins on May 5" in context.memory
 
 
-# -- W9: the least important first, and it is said
+# -- W9: what is left out, and the trace
 
 
 @pytest.mark.promise("W9")
-def test_the_least_important_goes_first_and_the_trace_says_so(dm: Duramen) -> None:
+def test_the_least_important_entries_are_left_out_first_and_traced(dm: Duramen) -> None:
     session = dm.session("s")
     text = "w " * 40
     for priority in ("normal", "high", "low", "always", "low", "normal", "high"):
         session.say("user", f"{priority} {text}", priority=priority)
     session.say("user", "And now?")
-    roomy: dict[str, Any] = {"counter": Words(), "threshold": 1.0, "max_items": 40, "keep_last": 0, "mask_to": 60}
-    gone = {}
+    options: dict[str, Any] = {
+        "counter": WordCounter(),
+        "threshold": 1.0,
+        "max_items": 40,
+        "keep_last": 0,
+        "mask_to": 60,
+    }
+    left_out = {}
     for budget in (360, 310, 265, 220, 175, 130):
-        context = session.context(at=8, budget=budget, **roomy)
-        gone[budget] = [one.first for one in context.trace if one.shown is Shown.LEFT_OUT]
+        context = session.context(at=8, budget=budget, **options)
+        left_out[budget] = [one.first for one in context.trace if one.shown is Shown.LEFT_OUT]
         assert context.tokens <= budget
         assert sorted(one.first for one in context.trace) == list(range(1, 9))
         assert all("no room for its 45 tokens" in one.reason for one in context.trace if one.shown is Shown.LEFT_OUT)
-    assert list(gone.values()) == [[], [3], [3, 5], [1, 3, 5], [1, 3, 5, 6], [1, 2, 3, 5, 6]]
+    assert list(left_out.values()) == [[], [3], [3, 5], [1, 3, 5], [1, 3, 5, 6], [1, 2, 3, 5, 6]]
 
 
 @pytest.mark.promise("W9")
@@ -406,16 +412,16 @@ def test_every_entry_is_in_the_trace(dm: Duramen) -> None:
     windows: list[dict[str, Any]] = [{}, {"budget": 300}, {"budget": 120, "keep_last": 1}]
     for changes in windows:
         context = session.context(**changes)
-        told = {place for one in context.trace for place in range(one.first, one.last + 1)}
-        spoken = {event.position for event in session.events() if event.type.startswith("talk.")}
-        assert spoken <= told
+        traced = {position for one in context.trace for position in range(one.first, one.last + 1)}
+        entries = {event.position for event in session.events() if event.type.startswith("talk.")}
+        assert entries <= traced
         for one in context.trace:
             assert (one.tokens == 0) >= (one.shown is Shown.LEFT_OUT)
             assert one.reason
             assert one.kind in {*EntryKind, "summary"}
 
 
-# -- W10, W11
+# -- W10, W11: long conversations and hand-off
 
 
 @pytest.mark.promise("W10")
@@ -424,28 +430,28 @@ def test_tokens_stay_flat_over_five_hundred_turns(dm: Duramen) -> None:
     tokens = []
     for number in range(0, 500, 4):
         chat(session, 4, begin=number)
-        tokens.append(session.context(budget=1_000, counter=Words()).tokens)
+        tokens.append(session.context(budget=1_000, counter=WordCounter()).tokens)
     assert 0 < max(tokens[-25:]) <= max(tokens[50:75])
     assert max(tokens) <= 500
 
 
 @pytest.mark.promise("W11", "H4")
-def test_a_new_session_begins_with_the_handoff_and_not_with_the_transcript(open_one: Open) -> None:
+def test_a_continued_session_begins_with_the_handoff_not_the_transcript(open_one: Open) -> None:
     old = open_one().session("old")
     old.progress.begin("Book a flight", next_action="compare prices")
-    said = chat(old, 40)
+    texts = chat(old, 40)
     old.decide("Fly with Lufthansa", reason="it is direct")
     old.progress.complete("asked for dates", next_action="compare prices")
     old.context()
     new = open_one().session("new", continues="old")
     context = new.context()
     assert context.messages == ()
-    assert not any(text in context.memory for text in said)
+    assert not any(text in context.memory for text in texts)
     for expected in ("Fly with Lufthansa", "it is direct", "compare prices", "asked for dates"):
         assert expected in context.memory
-    new.say("user", "Go on.")
+    new.say("user", "Continue.")
     again = open_one().session("new").context()
-    assert (again.memory, [one.content for one in again.messages]) == (context.memory, ["Go on."])
+    assert (again.memory, [one.content for one in again.messages]) == (context.memory, ["Continue."])
     assert old.context() == open_one().session("old").context()
 
 
@@ -453,20 +459,20 @@ def test_a_new_session_begins_with_the_handoff_and_not_with_the_transcript(open_
 
 
 @pytest.mark.promise("W1", "X22")
-def test_a_fork_sees_what_its_parent_saw_and_goes_its_own_way(dm: Duramen) -> None:
+def test_a_fork_has_the_context_of_its_parent_and_then_diverges(dm: Duramen) -> None:
     session = dm.session("0")
-    small: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
+    window: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
     for depth in range(1, 5):
         for number in range(4):
             take_turn(session, depth * 10 + number)
-            session.context(**small)
+            session.context(**window)
         fork = session.fork(str(depth))
-        assert fork.context(**small).json() == session.context(**small).json()
-        before = session.context(**small)
+        assert fork.context(**window).json() == session.context(**window).json()
+        before = session.context(**window)
         chat(fork, 3)
-        assert session.context(**small) == before
+        assert session.context(**window) == before
         session = fork
     for position in range(1, session.head().position, 9):
-        twin = session.fork(f"at {position}", at=position)
-        assert twin.context(at=position, **small).json() == session.context(at=position, **small).json()
-        assert twin.context(**small).tokens <= 700
+        fork = session.fork(f"at {position}", at=position)
+        assert fork.context(at=position, **window).json() == session.context(at=position, **window).json()
+        assert fork.context(**window).tokens <= 700

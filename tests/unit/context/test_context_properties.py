@@ -1,5 +1,4 @@
-"""Whatever is said, in whatever order and into whatever window: the budget holds, and every store, handle and process
-builds the same bytes."""
+"""Any conversation fits any window, and every store, handle and process builds the same context."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.conversations import Characters, Recorder, Words, digest_of, recount
+from programs.conversations import CharacterCounter, RecordingModel, WordCounter, count_tokens, digest_of
 from programs.paths import TESTS
 from programs.provider_requests import check_anthropic, check_openai
 
@@ -29,11 +28,11 @@ from duramen.ports import Store
 from duramen.runtime import Blocking, drive
 from duramen.testing.clock import FakeClock, FakeIds
 
-QUICK: Any = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-COUNTERS: dict[str, Any] = {"characters": Characters(), "words": Words(), "estimate": None}
+SETTINGS: Any = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+COUNTERS: dict[str, Any] = {"characters": CharacterCounter(), "words": WordCounter(), "estimate": None}
 
 
-# -- what can be said
+# -- strategies
 
 characters = st.characters(codec=None, exclude_categories=())
 pieces = st.one_of(
@@ -53,7 +52,7 @@ pieces = st.one_of(
     ),
 )
 texts = st.builds(lambda piece, times: piece * times, pieces, st.sampled_from([1, 1, 1, 2, 20, 700]))
-sayings = texts.map(lambda text: text if text.strip() else f"{text}.")
+messages = texts.map(lambda text: text if text.strip() else f"{text}.")
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts, st.binary(max_size=40)),
     lambda inner: st.one_of(
@@ -70,38 +69,38 @@ images = st.sampled_from(
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
     ]
 )
-blocks = st.lists(st.one_of(sayings.map(lambda text: {"type": "text", "text": text}), images), min_size=1, max_size=3)
+blocks = st.lists(st.one_of(messages.map(lambda text: {"type": "text", "text": text}), images), min_size=1, max_size=3)
 priorities = st.sampled_from([None, None, None, "low", "high", "always"])
 subjects = st.sampled_from([None, None, None, "ann", "bob"])
 ids = st.sampled_from(["a", "b", "c", "d e", "é"])
 
 
 class Step(NamedTuple):
-    """Something that happens in a session, or a look at its context."""
+    """One operation on a session, or the building of its context."""
 
-    act: str
-    given: tuple[Any, ...] = ()
+    action: str
+    arguments: tuple[Any, ...] = ()
     subject: str | None = None
 
 
-def step(act: str, *given: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
-    return st.builds(Step, st.just(act), st.tuples(*given), subjects)
+def step(action: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Step]:
+    return st.builds(Step, st.just(action), st.tuples(*arguments), subjects)
 
 
 steps = st.one_of(
-    step("say", st.sampled_from(ROLES[:2]), st.one_of(sayings, sayings, blocks), priorities),
+    step("say", st.sampled_from(ROLES[:2]), st.one_of(messages, messages, blocks), priorities),
     step("say", st.just("system"), st.one_of(pieces.map(lambda text: f"{text}."), blocks), priorities),
     step("call", ids, values, priorities),
     step("result", ids, st.one_of(texts, values, blocks), st.booleans()),
-    step("decide", sayings, sayings, priorities),
-    step("err", sayings, priorities),
-    step("resolve", st.integers(1, 30), sayings),
+    step("decide", messages, messages, priorities),
+    step("err", messages, priorities),
+    step("resolve", st.integers(1, 30), messages),
     step("chat", st.integers(2, 12)),
     step("note", texts),
-    step("progress", sayings),
+    step("progress", messages),
     step("fork", st.integers(0, 6)),
-    step("look"),
-    step("look"),
+    step("build"),
+    step("build"),
 )
 windows = st.fixed_dictionaries(
     {
@@ -117,35 +116,35 @@ windows = st.fixed_dictionaries(
 conversations = st.lists(steps, min_size=1, max_size=30)
 
 
-# -- playing it
+# -- running a conversation
 
 
 @dataclass
-class Played:
-    """What came of a conversation: each context that was seen, and the session that it ended in."""
+class Result:
+    """The result of a conversation: each context that was built, and the last session."""
 
     session: Session
-    seen: list[tuple[str, Context | str]] = field(default_factory=list)
+    contexts: list[tuple[str, Context | str]] = field(default_factory=list)
 
 
-class Play:
-    """One conversation in one store."""
+class Conversation:
+    """Runs one conversation in one store."""
 
-    def __init__(self, dm: Duramen, window: dict[str, Any], counter: str, modelled: bool) -> None:
+    def __init__(self, dm: Duramen, window: dict[str, Any], counter: str, with_model: bool) -> None:
         self.dm = dm
-        self.changes = {**window, "counter": COUNTERS[counter], "model": Recorder() if modelled else None}
+        self.changes = {**window, "counter": COUNTERS[counter], "model": RecordingModel() if with_model else None}
         self.count = None if COUNTERS[counter] is None else COUNTERS[counter].count
-        self.played = Played(dm.session("s"))
+        self.result = Result(dm.session("s"))
         self.begun = False
 
-    def run(self, steps: list[Step]) -> Played:
-        for one in [*steps, Step("look")]:
-            getattr(self, f"_{one.act}")(one.subject, *one.given)
-        return self.played
+    def run(self, steps: list[Step]) -> Result:
+        for one in [*steps, Step("build")]:
+            getattr(self, f"_{one.action}")(one.subject, *one.arguments)
+        return self.result
 
     @property
     def session(self) -> Session:
-        return self.played.session
+        return self.result.session
 
     def _say(self, subject: str | None, role: str, content: Any, priority: str | None) -> None:
         self.session.say(role, content, priority=priority, subject=subject)
@@ -174,58 +173,58 @@ class Play:
 
     def _progress(self, _: str | None, text: str) -> None:
         if self.begun:
-            self.session.progress.complete(text, next_action="go on")
+            self.session.progress.complete(text, next_action="continue")
         else:
-            self.session.progress.begin(text, next_action="go on")
+            self.session.progress.begin(text, next_action="continue")
         self.begun = True
 
     def _fork(self, _: str | None, back: int) -> None:
         last = self.session.head().position
         if last:
-            self.played.session = self.session.fork(f"{self.session.id}+", at=max(1, last - back))
+            self.result.session = self.session.fork(f"{self.session.id}+", at=max(1, last - back))
             self.begun = bool(self.session.progress.read().goal)
 
-    def _look(self, _: str | None) -> None:
+    def _build(self, _: str | None) -> None:
         try:
             context = self.session.context(**self.changes)
         except InvalidInput as refused:
-            self.played.seen.append((self.session.id, prompt_refused(refused)))
+            self.result.contexts.append((self.session.id, rejected_prompt(refused)))
             return
-        self.played.seen.append((self.session.id, context))
+        self.result.contexts.append((self.session.id, context))
         self._check(context)
 
     def _check(self, context: Context) -> None:
         assert context.tokens <= self.changes["budget"]
         if self.count is not None:
-            assert recount(context, self.count) <= context.tokens
+            assert count_tokens(context, self.count) <= context.tokens
         assert self.session.context(at=context.position, **self.changes) == context
-        calls = [said.call["id"] if said.call else None for said in context.messages]
-        for index, said in enumerate(context.messages):
-            assert said.result is None or calls[index - 1] == said.result["id"]
-            assert said.call is None or context.messages[index + 1].result is not None
-        told = {place for one in context.trace for place in range(one.first, one.last + 1)}
-        spoken = [event for event in self.session.events() if event.type.startswith("talk.")]
-        assert {event.position for event in spoken} <= told
+        calls = [message.call["id"] if message.call else None for message in context.messages]
+        for index, message in enumerate(context.messages):
+            assert message.result is None or calls[index - 1] == message.result["id"]
+            assert message.call is None or context.messages[index + 1].result is not None
+        traced = {position for one in context.trace for position in range(one.first, one.last + 1)}
+        entries = [event for event in self.session.events() if event.type.startswith("talk.")]
+        assert {event.position for event in entries} <= traced
         for memory_in in ("system", "user"):
             check_anthropic(context.anthropic(memory_in=memory_in))
             check_openai(context.openai(memory_in=memory_in))
 
 
-def prompt_refused(error: InvalidInput) -> str:
-    """What is said about a system prompt that is longer than the window: the only thing that may be refused."""
+def rejected_prompt(error: InvalidInput) -> str:
+    """The message about a system prompt that is too long, which is the only error that may occur."""
     assert "the system prompt takes" in str(error)
     return str(error)
 
 
-class Places:
-    """Two handles on each store: every conversation gets a workspace of its own in all of them."""
+class Stores:
+    """Two handles on each store. Every conversation has its own workspace in all of them."""
 
     def __init__(self, stores: dict[str, tuple[Store, Store]]) -> None:
         self._stores = stores
 
     def open(self, workspace: str, store: str, which: int = 0) -> Duramen:
-        chosen: Any = {"workspace": workspace, "clock": FakeClock(), "ids": FakeIds()}
-        journal = open_journal(self._stores[store][which], chosen)
+        settings: Any = {"workspace": workspace, "clock": FakeClock(), "ids": FakeIds()}
+        journal = open_journal(self._stores[store][which], settings)
         return Duramen(AsyncDuramen(journal, Blocking(), Window()))
 
 
@@ -235,7 +234,7 @@ def sqlite_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def places(sqlite_path: str, module_url: str) -> Iterator[Places]:
+def stores(sqlite_path: str, module_url: str) -> Iterator[Stores]:
     with ExitStack() as stack:
 
         def opened(address: str) -> Store:
@@ -249,60 +248,63 @@ def places(sqlite_path: str, module_url: str) -> Iterator[Places]:
             "sqlite": (opened(sqlite_path), opened(sqlite_path)),
             "postgres": (opened(module_url), opened(module_url)),
         }
-        yield Places(stores)
+        yield Stores(stores)
 
 
-plays = {
+conversation_arguments = {
     "steps": conversations,
     "window": windows,
     "counter": st.sampled_from(sorted(COUNTERS)),
-    "modelled": st.booleans(),
+    "with_model": st.booleans(),
 }
 
 
 @pytest.mark.promise("W1", "W2", "W4", "W9")
-@settings(max_examples=60, **QUICK)
-@given(**plays)
-def test_any_conversation_fits_any_window(
-    places: Places, steps: list[Step], window: dict[str, Any], counter: str, modelled: bool
-) -> None:
-    Play(places.open(uuid.uuid4().hex, "memory"), window, counter, modelled).run(steps)
+def test_any_conversation_fits_any_window(stores: Stores, everything: bool) -> None:
+    @settings(max_examples=60 if everything else 20, **SETTINGS)
+    @given(**conversation_arguments)
+    def run(steps: list[Step], window: dict[str, Any], counter: str, with_model: bool) -> None:
+        Conversation(stores.open(uuid.uuid4().hex, "memory"), window, counter, with_model).run(steps)
+
+    run()
 
 
 @pytest.mark.promise("W1", "R5")
-def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_path: str) -> None:
+def test_every_store_handle_and_process_builds_the_same_context(
+    stores: Stores, sqlite_path: str, everything: bool
+) -> None:
     wanted: list[list[Any]] = []
     expected: list[str] = []
 
-    @settings(max_examples=12, **QUICK)
-    @given(**plays)
-    def play(steps: list[Step], window: dict[str, Any], counter: str, modelled: bool) -> None:
+    @settings(max_examples=12 if everything else 6, **SETTINGS)
+    @given(**conversation_arguments)
+    def compare(steps: list[Step], window: dict[str, Any], counter: str, with_model: bool) -> None:
         workspace = uuid.uuid4().hex
-        found = {
-            store: Play(places.open(workspace, store), window, counter, modelled).run(steps).seen
+        built = {
+            store: Conversation(stores.open(workspace, store), window, counter, with_model).run(steps).contexts
             for store in ("memory", "sqlite", "postgres")
         }
-        assert found["memory"] == found["sqlite"] == found["postgres"]
+        assert built["memory"] == built["sqlite"] == built["postgres"]
         changes = {**window, "counter": COUNTERS[counter]}
-        for store in found:
-            again = places.open(workspace, store, 1)
-            for session, context in found[store]:
+        for store in built:
+            again = stores.open(workspace, store, 1)
+            for session, context in built[store]:
                 if isinstance(context, Context):
                     assert again.session(session).context(at=context.position, **changes) == context
-        seen = [one for one in found["sqlite"] if isinstance(one[1], Context)]
-        if counter == "estimate" and seen:
-            (session, context) = seen[-1]
+        contexts = [one for one in built["sqlite"] if isinstance(one[1], Context)]
+        if counter == "estimate" and contexts:
+            (session, context) = contexts[-1]
             assert isinstance(context, Context)
             wanted.append([workspace, session, context.position, window])
             expected.append(digest_of(context))
 
-    play()
+    compare()
     assert expected
-    order = json.dumps({"address": sqlite_path, "wanted": wanted})
+    request = json.dumps({"address": sqlite_path, "wanted": wanted})
     for seed in ("1", "2"):
         other = subprocess.run(
             [sys.executable, "-m", "programs.conversations"],
-            input=order,
+            input=request,
             capture_output=True,
             text=True,
             cwd=TESTS,
@@ -313,28 +315,28 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
 
 
 @pytest.mark.promise("W1", "X22")
-@settings(max_examples=12, **QUICK)
-@given(**plays, data=st.data())
-def test_every_position_can_be_seen_again_and_forked(
-    places: Places, steps: list[Step], window: dict[str, Any], counter: str, modelled: bool, data: st.DataObject
+@settings(max_examples=12, **SETTINGS)
+@given(**conversation_arguments, data=st.data())
+def test_the_context_of_every_position_can_be_rebuilt_and_forked(
+    stores: Stores, steps: list[Step], window: dict[str, Any], counter: str, with_model: bool, data: st.DataObject
 ) -> None:
-    dm = places.open(uuid.uuid4().hex, "memory")
-    play = Play(dm, window, counter, modelled)
-    played = play.run(steps)
-    last = played.session.head().position
+    dm = stores.open(uuid.uuid4().hex, "memory")
+    conversation = Conversation(dm, window, counter, with_model)
+    result = conversation.run(steps)
+    last = result.session.head().position
     for number in range(6):
         position = data.draw(st.integers(0, last + 1))
         try:
-            context = played.session.context(at=position, **play.changes)
+            context = result.session.context(at=position, **conversation.changes)
         except InvalidInput as refused:
-            prompt_refused(refused)
+            rejected_prompt(refused)
             continue
         assert context.tokens <= window["budget"]
         assert context.position == min(position, last)
-        for session, seen in played.seen:
-            if isinstance(seen, Context) and session == played.session.id and seen.position == position:
+        for session, seen in result.contexts:
+            if isinstance(seen, Context) and session == result.session.id and seen.position == position:
                 assert seen == context
         if 1 <= position <= last:
-            fork = played.session.fork(f"twin {number}", at=position)
-            assert fork.context(at=position, **play.changes).json() == context.json()
-    assert played.session.head().position == last
+            fork = result.session.fork(f"fork {number}", at=position)
+            assert fork.context(at=position, **conversation.changes).json() == context.json()
+    assert result.session.head().position == last

@@ -1,4 +1,4 @@
-"""Episodes: what happened, in time order, for as long as the policy says."""
+"""Episodes: what was said and done in a session, in time order, limited by a policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def texts(session: Any, **options: Any) -> list[str]:
 
 
 @pytest.mark.promise("E1", "E2")
-def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, clock: FakeClock) -> None:
+def test_episodes_of_every_kind_are_listed_in_time_order_with_outcomes(open_one: Open, clock: FakeClock) -> None:
     session = open_one().session("s")
     session.say("system", "You are kind.")
     session.say("user", "Book a flight", name="Ada")
@@ -34,8 +34,8 @@ def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, cl
     open_error = session.log_error("the mail server is down")
     session.decide("take TP 1351", reason="it is the cheapest")
     session.log_fix(error, "used the other card")
-    found = open_one().session("s").episodes()
-    assert [(one.kind, one.text, one.outcome, one.fix) for one in found] == [
+    episodes = open_one().session("s").episodes()
+    assert [(one.kind, one.text, one.outcome, one.fix) for one in episodes] == [
         ("said", "Ada: Book a flight", None, None),
         ("did", 'called search {"to":"LIS"}', "3 flights", None),
         ("did", 'called pay {"sum":280}', "failed: declined", None),
@@ -43,16 +43,16 @@ def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, cl
         ("decided", "decided: take TP 1351 (because it is the cheapest)", None, None),
         ("erred", "error: the payment was declined", None, "used the other card"),
     ]
-    assert [one.position for one in found if one.kind == "erred"] == [open_error.position, error.position]
-    assert found[-1].line.endswith("error: the payment was declined (resolved: used the other card)")
-    assert "-> failed: declined" in found[2].line
-    assert texts(session, limit=2) == [one.text for one in found[-2:]]
+    assert [one.position for one in episodes if one.kind == "erred"] == [open_error.position, error.position]
+    assert episodes[-1].line.endswith("error: the payment was declined (resolved: used the other card)")
+    assert "-> failed: declined" in episodes[2].line
+    assert texts(session, limit=2) == [one.text for one in episodes[-2:]]
     assert texts(session, kinds="did", limit=1) == ['called pay {"sum":280}']
     assert texts(open_one().session("other")) == []
 
 
 @pytest.mark.promise("E2", "R7")
-def test_those_of_the_session_before_come_first(open_one: Open) -> None:
+def test_episodes_of_the_continued_session_come_first(open_one: Open) -> None:
     dm = open_one()
     dm.session("old").say("user", "the first")
     dm.session("old").say("assistant", "the second")
@@ -64,7 +64,7 @@ def test_those_of_the_session_before_come_first(open_one: Open) -> None:
 
 
 @pytest.mark.promise("E3")
-def test_they_count_for_a_day_after_the_last_one(open_one: Open, clock: FakeClock) -> None:
+def test_episodes_expire_one_day_after_the_last_one(open_one: Open, clock: FakeClock) -> None:
     session = open_one().session("s")
     session.say("user", "hello")
     clock.advance(DAY - 1)
@@ -74,14 +74,14 @@ def test_they_count_for_a_day_after_the_last_one(open_one: Open, clock: FakeCloc
     assert texts(session) == ["user: hello", "user: again"]
     clock.advance(2)
     assert texts(session) == []
-    assert len(list(session.events())) == 2, "the journal keeps them"
+    assert len(list(session.events())) == 2, "the journal still has them"
 
 
 @pytest.mark.promise("E3", "C7")
-def test_an_unfinished_run_keeps_them(open_one: Open, clock: FakeClock) -> None:
+def test_episodes_of_an_unfinished_run_do_not_expire(open_one: Open, clock: FakeClock) -> None:
     @duramen.task
     def waiting() -> str:
-        return str(duramen.ask("Go on?"))
+        return str(duramen.ask("Continue?"))
 
     dm = open_one()
     session = dm.session("s")
@@ -96,7 +96,7 @@ def test_an_unfinished_run_keeps_them(open_one: Open, clock: FakeClock) -> None:
 
 
 @pytest.mark.promise("E3", "E5")
-def test_trivial_ones_go_before_important_ones() -> None:
+def test_the_cap_removes_unimportant_episodes_first() -> None:
     policy = EpisodePolicy(cap=3, ttl=None)
     with duramen.open("memory:", embedder="none", clock=FakeClock(), episodes=policy) as dm:
         session = dm.session("s")
@@ -112,18 +112,18 @@ def test_trivial_ones_go_before_important_ones() -> None:
 
 
 @pytest.mark.promise("E3", "E5")
-def test_a_session_has_a_thousand_if_nothing_is_said() -> None:
+def test_the_default_cap_is_a_thousand_episodes() -> None:
     with duramen.open("memory:", embedder="none", clock=FakeClock()) as dm:
         session = dm.session("s")
         session.say("user", "vital", priority="always")
         for number in range(1_010):
             session.say("user", f"chatter {number}", priority="low")
-        told = texts(session, limit=5_000)
-        assert (len(told), told[:2]) == (1_000, ["user: vital", "user: chatter 11"])
+        episodes = texts(session, limit=5_000)
+        assert (len(episodes), episodes[:2]) == (1_000, ["user: vital", "user: chatter 11"])
 
 
 @pytest.mark.promise("E6")
-def test_no_dumps_no_reasoning_and_nothing_twice(open_one: Open) -> None:
+def test_episodes_are_shortened_deduplicated_and_without_reasoning(open_one: Open) -> None:
     session = open_one().session("s")
     session.say("user", "long " * 1000)
     session.say(
@@ -132,24 +132,23 @@ def test_no_dumps_no_reasoning_and_nothing_twice(open_one: Open) -> None:
     )
     for _ in range(3):
         session.say("user", "Are you there?")
-    call = session.tool_call("read", {})
-    session.tool_result(call, "x" * 50_000)
-    long, said, asked, did = session.episodes()
+    session.tool_result(session.tool_call("read", {}), "x" * 50_000)
+    long, answer, question, call = session.episodes()
     assert len(long.text) <= 400
     assert long.text.endswith("\u2026 #1")
     assert session.fetch("#1") == "long " * 1000
-    assert said.text == "assistant: Hello."
-    assert (asked.text, asked.times) == ("user: Are you there?", 3)
-    assert "(3 times)" in asked.line
-    assert did.outcome is not None
-    assert len(did.outcome) <= 400
+    assert answer.text == "assistant: Hello."
+    assert (question.text, question.times) == ("user: Are you there?", 3)
+    assert "(3 times)" in question.line
+    assert call.outcome is not None
+    assert len(call.outcome) <= 400
     assert "hidden plan" not in str([event.data for event in session.events()])
     with pytest.raises(InvalidInput, match="needs content"):
         session.say("assistant", [{"type": "thinking", "thinking": "nothing else"}])
 
 
 @pytest.mark.promise("E7")
-def test_observations_come_without_a_prompt_while_others_talk() -> None:
+def test_observations_can_be_added_during_a_conversation() -> None:
     async def main() -> None:
         async with await duramen.aopen("memory:", embedder="none") as dm:
             session = dm.session("s")
@@ -159,8 +158,8 @@ def test_observations_come_without_a_prompt_while_others_talk() -> None:
                     await session.observe(f"window {number} opened", source="screen")
 
             await asyncio.gather(watch(), *(session.say("user", f"turn {number}") for number in range(5)))
-            found = await session.episodes(limit=99, kinds="observed")
-            assert [one.text for one in found] == [f"observed (screen): window {n} opened" for n in range(20)]
+            episodes = await session.episodes(limit=99, kinds="observed")
+            assert [one.text for one in episodes] == [f"observed (screen): window {n} opened" for n in range(20)]
             assert len(await session.episodes(limit=99)) == 25
             context = await session.context()
             assert "window 19 opened" in str(context.plain())
@@ -172,15 +171,15 @@ def test_observations_come_without_a_prompt_while_others_talk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "name"),
     [({"cap": 0}, "cap"), ({"cap": True}, "cap"), ({"ttl": -1}, "ttl"), ({"ttl": "a day"}, "ttl")],
 )
-def test_policies_that_cannot_be_are_refused(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(InvalidInput, match=f"cannot be `{why}`"):
-        EpisodePolicy(**given)
+def test_invalid_policies_are_rejected(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"`{name}` cannot be"):
+        EpisodePolicy(**options)
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_episode_arguments_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="episodes"):
         duramen.open("memory:", episodes=7)  # type: ignore[arg-type]
     with duramen.open("memory:", embedder="none") as dm:

@@ -1,4 +1,4 @@
-"""Hand-off: a session that continues another begins with what it must know, and with nothing else."""
+"""Hand-off: a session that continues another starts with its decisions, open questions and progress only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from duramen import Draft, Duramen, Progress
 from duramen.errors import InvalidInput, RunParked
 
 
-def begun(dm: Duramen, session: str = "new") -> list[Any]:
+def continued_sessions(dm: Duramen, session: str = "new") -> list[Any]:
     return [event.data["session"] for event in dm.session(session).events(types="session.continues")]
 
 
@@ -28,12 +28,12 @@ def memory(dm: Duramen, session: str = "new", **options: Any) -> str:
 
 
 @duramen.task
-def shop() -> Any:
+def asks() -> Any:
     return duramen.ask("May I buy the expensive one?")
 
 
-def leave_work(dm: Duramen, effects: SideEffects) -> None:
-    """A session `old` with all that there is to hand over."""
+def create_sessions(dm: Duramen, effects: SideEffects) -> None:
+    """Sessions with everything that a hand-off can contain."""
 
     @duramen.step(in_doubt="ask")
     def pay() -> str:
@@ -46,33 +46,33 @@ def leave_work(dm: Duramen, effects: SideEffects) -> None:
     old = dm.session("old")
     old.progress.begin("Ship the export", next_action="write the client", context="Repository: billing")
     old.progress.complete("read the docs")
-    old.say("user", "a remark that nobody needs to hear again")
+    old.say("user", "an unimportant remark")
     old.tool_result(old.tool_call("grep", {"pattern": "needle"}), "line upon line of output")
     for number in range(12):
         old.decide(f"decision {number}", reason=f"reason {number}")
     with pytest.raises(RunParked):
-        dm.run(shop, id="asking", session="old")
+        dm.run(asks, id="asking", session="old")
     effects.die = "after pay"
     with pytest.raises(Killed):
         dm.run(checkout, id="paying", session="doubtful")
 
 
-# -- what is in it
+# -- content
 
 
 @pytest.mark.promise("H4", "W11")
-def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one: Open, effects: SideEffects) -> None:
+def test_the_first_context_has_the_handoff_and_not_the_transcript(open_one: Open, effects: SideEffects) -> None:
     dm = open_one()
-    leave_work(dm, effects)
-    left = dm.session("old").handoff()
-    assert (left.session, left.position) == ("old", dm.session("old").head().position)
-    assert left.progress == dm.session("old").progress.read()
-    assert left.questions == ("shop (asking) waits for an answer to 'May I buy the expensive one?'",)
-    assert left.decisions == tuple(f"decision {n} (because reason {n})" for n in range(11, 3, -1))
+    create_sessions(dm, effects)
+    handoff = dm.session("old").handoff()
+    assert (handoff.session, handoff.position) == ("old", dm.session("old").head().position)
+    assert handoff.progress == dm.session("old").progress.read()
+    assert handoff.questions == ("asks (asking) waits for an answer to 'May I buy the expensive one?'",)
+    assert handoff.decisions == tuple(f"decision {n} (because reason {n})" for n in range(11, 3, -1))
     context = open_one().session("new", continues="old").context()
     for line in (
         "This session continues 'old'.",
-        "Open question: shop (asking) waits for an answer to 'May I buy the expensive one?'",
+        "Open question: asks (asking) waits for an answer to 'May I buy the expensive one?'",
         "Decided: decision 11 (because reason 11)",
         "Goal: Ship the export",
         "Next: write the client",
@@ -83,49 +83,49 @@ def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one:
     assert context.messages == ()
     for form in (context.json().decode(), repr(context.anthropic()), repr(context.openai())):
         assert "decision 11" in form
-        for gone in ("nobody needs", "needle", "line upon line", "decision 3 "):
-            assert gone not in form
+        for omitted in ("unimportant remark", "needle", "line upon line", "decision 3 "):
+            assert omitted not in form
     assert {one.kind for one in context.trace} == {"handoff", "progress"}
-    assert memory(open_one()) == context.memory, "rebuilt in another process"
+    assert memory(open_one()) == context.memory, "the same in another handle"
 
 
 @pytest.mark.promise("H4", "X5")
-def test_what_may_have_happened_is_said_first(open_one: Open, effects: SideEffects) -> None:
+def test_steps_in_doubt_are_listed_first(open_one: Open, effects: SideEffects) -> None:
     dm = open_one()
-    leave_work(dm, effects)
+    create_sessions(dm, effects)
     assert dm.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
-    dm.session("new", continues="doubtful").say("user", "go on")
+    dm.session("new", continues="doubtful").say("user", "continue")
     lines = memory(open_one()).splitlines()
     assert lines[2:4] == [
         "This session continues 'doubtful'.",
         "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
-    assert effects.times("pay") == 1, "nothing was done again to find out"
+    assert effects.times("pay") == 1, "the step did not run again"
 
 
 @pytest.mark.promise("H4")
-def test_progress_goes_on_and_nothing_is_done_twice(open_one: Open) -> None:
+def test_progress_continues_in_the_new_session(open_one: Open) -> None:
     old = open_one().session("old").progress
     old.begin("g", next_action="two")
     old.complete("one")
     new = open_one().session("new", continues="old").progress
     assert new.read() == old.read()
-    assert new.complete("one") == old.read(), "it is done already"
+    assert new.complete("one") == old.read(), "already completed"
     with pytest.raises(InvalidInput, match="already completed"):
         new.plan("one")
     new.complete("two", next_action="three")
-    old.complete("meanwhile")
+    old.complete("later")
     assert open_one().session("new").progress.completed == ("one", "two")
-    assert open_one().session("old").progress.completed == ("one", "meanwhile")
+    assert open_one().session("old").progress.completed == ("one", "later")
     assert "Done, do not repeat: two" in memory(open_one())
-    assert "meanwhile" not in memory(open_one())
+    assert "later" not in memory(open_one())
     assert open_one().session("new").progress.read(at=1).completed == ("one",)
     open_one().session("new").progress.finish()
     open_one().session("new").progress.begin("another goal", next_action="x")
     assert open_one().session("new", continues="old").progress.read() == Progress("another goal", (), None, "x")
 
 
-def test_it_is_as_the_old_session_stood(open_one: Open) -> None:
+def test_the_handoff_is_of_the_moment_when_the_session_was_continued(open_one: Open) -> None:
     old = open_one().session("old")
     old.decide("first", reason="r")
     open_one().session("new", continues="old").say("user", "hello")
@@ -155,7 +155,7 @@ def test_it_is_as_the_old_session_stood(open_one: Open) -> None:
         lambda s: s.handoff(),
     ],
 )
-def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any]) -> None:
+def test_any_first_operation_stores_the_handoff_first(act: Callable[[Any], Any]) -> None:
     with duramen.open("memory:") as dm:
         dm.session("old").decide("d", reason="r")
         session = dm.session("new", continues="old")
@@ -163,15 +163,15 @@ def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any])
         act(session)
         assert next(iter(dm.session("new").events())).type == "session.continues"
         act(dm.session("new", continues="old"))
-        assert begun(dm) == ["old"]
+        assert continued_sessions(dm) == ["old"]
         assert dm.verify().ok
 
 
-# -- once
+# -- continued once
 
 
 @pytest.mark.promise("H4", "J7")
-def test_it_begins_once_however_many_try(tmp_path: Path, processes: ChildProcesses) -> None:
+def test_concurrent_processes_store_the_handoff_once(tmp_path: Path, processes: ChildProcesses) -> None:
     address = str(tmp_path / "agent.db")
     with duramen.open(address) as dm:
         dm.session("old").decide("d", reason="r")
@@ -179,38 +179,40 @@ def test_it_begins_once_however_many_try(tmp_path: Path, processes: ChildProcess
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
         given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
-        children = [processes.start("session_writers:go_on", **given) for _ in range(3)]
+        children = [processes.start("session_writers:continue_session", **given) for _ in range(3)]
         for child in children:
             child.wait_for_lines(1)
         gate.open()
-        assert len({child.finish()[1] for child in children}) == 1, "all see the same"
+        assert len({child.finish()[1] for child in children}) == 1, "all have the same context"
         with duramen.open(address) as dm:
-            assert begun(dm, f"new {number}") == ["old"]
+            assert continued_sessions(dm, f"new {number}") == ["old"]
             types = [event.type for event in dm.session(f"new {number}").events()]
             assert types == ["session.continues", *["talk.message"] * 3]
 
 
 @pytest.mark.promise("H4")
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
-def test_a_kill_in_between_changes_nothing(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
+def test_a_kill_while_continuing_a_session_is_harmless(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     with duramen.open(address) as dm:
         dm.session("old").progress.begin("g", next_action="n")
         dm.session("old").progress.complete("one")
     for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
-        child = processes.start("session_writers:go_on", address=address, new=new, old="old", crash=(point, visit))
+        child = processes.start(
+            "session_writers:continue_session", address=address, new=new, old="old", crash=(point, visit)
+        )
         assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
-            if begun(dm, new):
-                dm.session(new).say("user", "opened without naming the old one")
+            if continued_sessions(dm, new):
+                dm.session(new).say("user", "opened without `continues`")
                 assert dm.session(new).progress.completed == ("one",)
             dm.session(new, continues="old").say("user", "again")
-            assert begun(dm, new) == ["old"]
+            assert continued_sessions(dm, new) == ["old"]
             assert "Done, do not repeat: one" in memory(dm, new)
 
 
-def test_two_calls_on_one_session_both_see_it(any_address: str) -> None:
+def test_concurrent_coroutines_store_the_handoff_once(any_address: str) -> None:
     async def main() -> None:
         async with await duramen.aopen(any_address) as dm:
             await dm.session("old").decide("d", reason="r")
@@ -225,7 +227,7 @@ def test_two_calls_on_one_session_both_see_it(any_address: str) -> None:
     asyncio.run(main())
 
 
-def test_threads_on_one_session_both_see_it(dm: Duramen) -> None:
+def test_concurrent_threads_store_the_handoff_once(dm: Duramen) -> None:
     dm.session("old").decide("d", reason="r")
     session = dm.session("new", continues="old")
     threads = [threading.Thread(target=lambda: session.say("user", "x")) for _ in range(4)]
@@ -236,23 +238,23 @@ def test_threads_on_one_session_both_see_it(dm: Duramen) -> None:
     assert [event.type for event in session.events()] == ["session.continues", *["talk.message"] * 4]
 
 
-def test_what_cannot_be_continued_is_named_every_time(open_one: Open) -> None:
+def test_invalid_sessions_to_continue_are_rejected(open_one: Open) -> None:
     for name in ("old", "older"):
         open_one().session(name).say("user", "x")
     open_one().session("new", continues="old").say("user", "x")
     before = open_one().session("new").head().position
-    for wrong, words in (("older", "already continues 'old'"), ("nobody", "already continues 'old'")):
+    for wrong, words in (("older", "already continues 'old'"), ("unknown", "already continues 'old'")):
         session = open_one().session("new", continues=wrong)
         for _ in range(2):
             with pytest.raises(InvalidInput, match=words) as caught:
                 session.say("user", "y")
             assert caught.value.hint
-    fresh = open_one().session("fresh", continues="nobody")
+    fresh = open_one().session("fresh", continues="unknown")
     for act in (lambda: fresh.say("user", "y"), fresh.context, lambda: fresh.append("x"), fresh.handoff):
-        with pytest.raises(InvalidInput, match="no session 'nobody'"):
+        with pytest.raises(InvalidInput, match="no session 'unknown'"):
             act()
-    with pytest.raises(InvalidInput, match="no session 'nobody'"):
-        open_one().session("nobody").handoff()
+    with pytest.raises(InvalidInput, match="no session 'unknown'"):
+        open_one().session("unknown").handoff()
     for itself in ("new", "", 5, "a\0b"):
         with pytest.raises(InvalidInput):
             open_one().session("new", continues=itself)  # type: ignore[arg-type]
@@ -260,19 +262,19 @@ def test_what_cannot_be_continued_is_named_every_time(open_one: Open) -> None:
     assert open_one().session("fresh").head().position == 0
 
 
-def test_the_idempotency_keys_of_users_are_their_own(dm: Duramen) -> None:
+def test_idempotency_keys_of_users_do_not_collide_with_the_handoff(dm: Duramen) -> None:
     dm.session("old").decide("d", reason="r")
     dm.session("new").say("user", "x", key="session.continues")
     dm.session("new", continues="old").say("user", "y")
     assert "Decided: d" in memory(dm)
 
 
-# -- over several sessions, forks, persons, damage
+# -- chains, forks, subjects and damage
 
 
 @pytest.mark.promise("H4", "W11")
-def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, effects: SideEffects) -> None:
-    leave_work(open_one(), effects)
+def test_a_chain_of_sessions_keeps_open_questions_decisions_and_progress(open_one: Open, effects: SideEffects) -> None:
+    create_sessions(open_one(), effects)
     for number in range(5):
         dm = open_one()
         session = dm.session(f"s{number}", continues=f"s{number - 1}" if number else "old")
@@ -283,7 +285,7 @@ def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, effect
     context = open_one().session("s4").context()
     lines = context.memory.splitlines()
     assert lines[2] == "This session continues 's3'."
-    assert "Open question: shop (asking) waits for an answer to 'May I buy the expensive one?'" in lines
+    assert "Open question: asks (asking) waits for an answer to 'May I buy the expensive one?'" in lines
     assert [line for line in lines if line.startswith("Decided")][:3] == [
         "Decided: chosen in 3 (because why not)",
         "Decided: chosen in 1 (because why not)",
@@ -295,26 +297,26 @@ def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, effect
     ]
     assert "a remark in session 3" not in context.json().decode()
     open_one().answer("asking", "no")
-    assert open_one().session("s4").handoff().questions == (), "answered: open no longer"
+    assert open_one().session("s4").handoff().questions == (), "the question is answered"
 
 
-def test_forks_have_it_and_leave_it(open_one: Open) -> None:
+def test_a_fork_keeps_the_handoff(open_one: Open) -> None:
     dm = open_one()
     dm.session("old").decide("d", reason="r")
     dm.session("old").progress.begin("g", next_action="n")
     new = dm.session("new", continues="old")
     new.decide("e", reason="s")
-    assert open_one().fork("new", "twig").context().memory == new.context().memory
-    assert open_one().fork("new", "bud", at=1).progress.read() == Progress("g", (), None, "n")
+    assert open_one().fork("new", "fork").context().memory == new.context().memory
+    assert open_one().fork("new", "early fork", at=1).progress.read() == Progress("g", (), None, "n")
     assert (
-        open_one().session("twig").handoff().decisions == new.handoff().decisions == ("e (because s)", "d (because r)")
+        open_one().session("fork").handoff().decisions == new.handoff().decisions == ("e (because s)", "d (because r)")
     )
-    open_one().session("next", continues="twig").say("user", "x")
+    open_one().session("next", continues="fork").say("user", "x")
     assert "Decided: e (because s)" in memory(open_one(), "next")
 
 
 @pytest.mark.promise("P5")
-def test_what_was_about_a_person_goes_with_the_person(any_address: str) -> None:
+def test_erasing_a_subject_removes_its_parts_of_the_handoff(any_address: str) -> None:
     with duramen.open(any_address) as dm:
         dm._core._engine.patience = 0
         dm.session("old").decide("refund Ada Lovelace", reason="she lives in London", subject="ada")

@@ -1,4 +1,4 @@
-"""A hand-off within its budget: whatever was said, and however long."""
+"""A hand-off stays within its budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duramen.context.tokens.counters import counter_for
 
 
 @pytest.mark.promise("H4", "W2")
-def test_one_long_line_does_not_hide_the_rest(dm: Duramen) -> None:
+def test_a_long_line_does_not_displace_the_others(dm: Duramen) -> None:
     old = dm.session("old")
     old.decide("keep sqlite", reason="simple")
     old.decide("X " * 50_000, reason="y")
@@ -40,19 +40,19 @@ words = st.one_of(texts, st.integers(1, 400).map(lambda count: "word " * count),
     words,
     st.integers(100, 4_000),
 )
-def test_it_never_takes_more_than_its_budget(
+def test_a_handoff_never_exceeds_its_budget(
     questions: list[str], steps: list[str], doubt: list[str], goal: str, blocker: str, budget: int
 ) -> None:
     counter = counter_for(None)
-    following = "what no step says"
-    progress = Progress(goal, tuple(steps), blocker, following, "\n".join(questions))
-    left = Handoff("old", 7, progress, tuple(questions), tuple(steps), tuple(doubt))
-    text = left.text(counter, budget)
+    next_action = "an action that is not a step"
+    progress = Progress(goal, tuple(steps), blocker, next_action, "\n".join(questions))
+    handoff = Handoff("old", 7, progress, tuple(questions), tuple(steps), tuple(doubt))
+    text = handoff.text(counter, budget)
     assert counter.count(text) <= budget
     assert "old" in text
     with duramen.open("memory:") as dm:
         old = dm.session("old")
-        old.progress.begin(goal, next_action=following)
+        old.progress.begin(goal, next_action=next_action)
         for step in steps:
             old.progress.complete(step)
             old.decide(step, reason=goal)

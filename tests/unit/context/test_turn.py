@@ -1,9 +1,8 @@
-"""A turn: load, query, build, call, save, memorise; and the gate that decides what is memorised."""
+"""A turn (load, query, build, call, save, memorise), and the rules for what is memorised."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,26 +14,19 @@ from duramen.memory.extraction.admission import assess_sentences
 from duramen.testing.clock import FakeClock
 
 
-@pytest.fixture(params=["memory:", "sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return str(tmp_path / "agent.db") if request.param == "sqlite" else "memory:"
-
-
-def known(dm: duramen.Duramen, **whose: Any) -> list[str]:
-    return [one.content for one in dm.memory.list(**whose)]
+def contents(dm: duramen.Duramen, **filters: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**filters)]
 
 
 @pytest.mark.promise("R2", "R6")
-def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) -> None:
+def test_a_turn_runs_its_steps_in_order_and_proposes_memories(any_address: str) -> None:
     seen: list[Context] = []
 
     def answer(context: Context) -> str:
         seen.append(context)
         return "I will look for an aisle seat."
 
-    with duramen.open(address, embedder="none") as dm:
+    with duramen.open(any_address, embedder="none") as dm:
         dm.memory.remember("The airline opens check-in a day ahead")
         first = dm.session("one").turn(
             "I prefer aisle seats on long flights. Find me a flight to Oslo.",
@@ -49,15 +41,15 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
             (True, "a preference"),
             (False, "nothing about the user, and no wish to remember it"),
         ]
-        talk = [event.data for event in dm.session("one").events(types="talk.message")]
-        assert [(said["role"], said["content"]) for said in talk] == [
+        messages = [event.data for event in dm.session("one").events(types="talk.message")]
+        assert [(message["role"], message["content"]) for message in messages] == [
             ("user", "I prefer aisle seats on long flights. Find me a flight to Oslo."),
             ("assistant", "I will look for an aisle seat."),
         ]
         assert seen[0].system.startswith("Be brief.")
         (proposal,) = first.proposed
         assert (proposal.source, proposal.evidence) == ("one#1", "I prefer aisle seats on long flights.")
-        assert known(dm, subject="ada", kinds="preference") == [], "nobody has accepted it yet"
+        assert contents(dm, subject="ada", kinds="preference") == [], "it is not accepted yet"
         accepted = dm.memory.proposals.accept(proposal.id, actor="ada")
         second = dm.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
         assert "prefers aisle seats" in seen[1].recalled
@@ -71,21 +63,21 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
 
 @pytest.mark.promise("R3")
 @pytest.mark.parametrize(
-    "said", ["Hi there!", "Thanks a lot", "What time is it?", "Book me a table for two.", "I am tired today.", "ok"]
+    "text", ["Hi there!", "Thanks a lot", "What time is it?", "Book me a table for two.", "I am tired today.", "ok"]
 )
-def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
+def test_small_talk_is_not_memorised_and_the_reason_is_recorded(text: str) -> None:
     with duramen.open("memory:", embedder="none") as dm:
-        result = dm.session("s").turn(said, model=lambda context: "Fine.")
+        result = dm.session("s").turn(text, model=lambda context: "Fine.")
         assert result.proposed == ()
-        assert known(dm, everyone=True) == []
+        assert contents(dm, everyone=True) == []
         (noted,) = dm.session("s").events(types="memory.considered")
-        assert [(one["said"], one["keep"]) for one in noted.data["decided"]] == [(said, False)]
+        assert [(one["said"], one["keep"]) for one in noted.data["decided"]] == [(text, False)]
         assert all(one["reason"] for one in noted.data["decided"])
 
 
 @pytest.mark.promise("R3", "R6")
 @pytest.mark.parametrize(
-    ("said", "content", "kind", "key"),
+    ("text", "content", "kind", "key"),
     [
         ("Remember that the door code is 4711.", "The user wants it remembered: the door code is 4711", "fact", None),
         ("Please remember that I prefer tea", "The user prefers tea", "preference", None),
@@ -100,34 +92,34 @@ def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
         ("From now on, answer in French", "The user wishes from now on: answer in French", "preference", None),
     ],
 )
-def test_what_people_say_of_themselves_passes_the_gate(said: str, content: str, kind: str, key: str | None) -> None:
-    (verdict,) = assess_sentences(said)
+def test_statements_about_the_user_are_memorised(text: str, content: str, kind: str, key: str | None) -> None:
+    (verdict,) = assess_sentences(text)
     assert (verdict.keep, verdict.content, verdict.kind, verdict.key) == (True, content, kind, key)
 
 
 @pytest.mark.promise("S5")
-def test_a_newer_statement_takes_the_place_of_an_older_one() -> None:
+def test_a_newer_statement_replaces_an_older_one() -> None:
     with duramen.open("memory:", embedder="none") as dm:
-        for said in ("I live in Turin.", "I moved to Oslo."):
-            (proposal,) = dm.session("s").turn(said, model=lambda context: "I see.", subject="ada").proposed
+        for text in ("I live in Turin.", "I moved to Oslo."):
+            (proposal,) = dm.session("s").turn(text, model=lambda context: "I see.", subject="ada").proposed
             dm.memory.proposals.accept(proposal.id)
-        assert known(dm, subject="ada") == ["The user lives in Oslo"]
+        assert contents(dm, subject="ada") == ["The user lives in Oslo"]
 
 
 @pytest.mark.promise("R2", "J7")
-def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(address: str) -> None:
-    asked: list[str] = []
+def test_a_repeated_turn_stores_nothing_twice(any_address: str) -> None:
+    calls: list[str] = []
 
     def failing(context: Context) -> str:
-        asked.append("failing")
+        calls.append("failing")
         raise ModelFailed("a model", "no connection")
 
     def answer(context: Context) -> str:
-        asked.append("answering")
+        calls.append("answering")
         return "Noted."
 
     clock = FakeClock()
-    with duramen.open(address, embedder="none", clock=clock) as dm:
+    with duramen.open(any_address, embedder="none", clock=clock) as dm:
         session = dm.session("s")
         with pytest.raises(ModelFailed):
             session.turn("I prefer tea.", model=failing, subject="ada", id="t1")
@@ -135,9 +127,9 @@ def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(ad
             clock.advance(1)
             result = session.turn("I prefer tea.", model=answer, subject="ada", id="t1")
             assert result.reply == "Noted."
-        assert asked == ["failing", "answering"]
-        talk = [event.data["content"] for event in session.events(types="talk.message")]
-        assert talk == ["I prefer tea.", "Noted."]
+        assert calls == ["failing", "answering"]
+        texts = [event.data["content"] for event in session.events(types="talk.message")]
+        assert texts == ["I prefer tea.", "Noted."]
         (proposal,) = dm.memory.proposals.list(subject="ada")
         assert proposal.content == "The user prefers tea"
         assert len(list(dm.session("@proposals").events())) == 1
@@ -145,43 +137,40 @@ def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(ad
 
 
 @pytest.mark.promise("R8")
-def test_models_are_given_the_form_that_they_want() -> None:
-    class Speaking:
-        name = "speaking"
+def test_models_receive_the_format_of_their_protocol() -> None:
+    class ChatModel:
+        name = "chat"
 
         def __init__(self, protocol: str) -> None:
             self.protocol = protocol
-            self.given: dict[str, Any] = {}
+            self.received: dict[str, Any] = {}
 
         def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-            raise AssertionError("it can do better")
+            raise AssertionError("reply() must be used")
 
-        def reply(self, said: dict[str, Any], *, max_tokens: int = 1024) -> str:
-            self.given = {**said, "max_tokens": max_tokens}
+        def reply(self, request: dict[str, Any], *, max_tokens: int = 1024) -> str:
+            self.received = {**request, "max_tokens": max_tokens}
             return "Yes."
 
-    class Plain:
-        name = "plain"
+    class CompletionModel:
+        name = "completion"
 
         def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
             return f"{system[:3]}|{prompt}"
 
     with duramen.open("memory:", embedder="none") as dm:
-        anthropic, openai = Speaking("anthropic"), Speaking("openai")
+        anthropic, openai = ChatModel("anthropic"), ChatModel("openai")
         dm.session("a").turn("Hello", model=anthropic, system="Be kind.", max_tokens=7)
-        assert anthropic.given["system"].startswith("Be kind.")
-        assert [one["role"] for one in anthropic.given["messages"]] == ["user"]
-        assert anthropic.given["max_tokens"] == 7
+        assert anthropic.received["system"].startswith("Be kind.")
+        assert [one["role"] for one in anthropic.received["messages"]] == ["user"]
+        assert anthropic.received["max_tokens"] == 7
         dm.session("o").turn("Hello", model=openai, system="Be kind.")
-        assert [one["role"] for one in openai.given["messages"]] == ["system", "user", "user"]
-        assert (
-            dm.session("p")
-            .turn("Hello", model=Plain(), system="Be kind.")
-            .reply.startswith("Be |user: Hello\n\nuser: <recalled-")
-        )
+        assert [one["role"] for one in openai.received["messages"]] == ["system", "user", "user"]
+        reply = dm.session("p").turn("Hello", model=CompletionModel(), system="Be kind.").reply
+        assert reply.startswith("Be |user: Hello\n\nuser: <recalled-")
 
 
-def test_the_async_face_takes_async_models() -> None:
+def test_the_async_api_accepts_async_models() -> None:
     async def answer(context: Context) -> str:
         await asyncio.sleep(0)
         return "Yes."
@@ -197,7 +186,7 @@ def test_the_async_face_takes_async_models() -> None:
 
 @pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize(
-    ("said", "options", "why"),
+    ("text", "options", "message"),
     [
         ("", {"model": lambda context: "x"}, "input is empty"),
         (7, {"model": lambda context: "x"}, "input is empty"),
@@ -205,26 +194,26 @@ def test_the_async_face_takes_async_models() -> None:
         ("Hello", {"model": lambda context: None}, "returned no text"),
         ("Hello", {"model": 7}, "is not a model"),
         ("Hello", {"model": "nonsense"}, "is not the name of a model"),
-        ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
+        ("Hello", {"model": lambda context: "x", "id": ""}, "the turn cannot be"),
     ],
 )
-def test_what_cannot_be_is_refused(said: Any, options: dict[str, Any], why: str) -> None:
-    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match=why) as refused:
-        dm.session("s").turn(said, **options)
+def test_invalid_arguments_of_a_turn_are_rejected(text: Any, options: dict[str, Any], message: str) -> None:
+    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match=message) as refused:
+        dm.session("s").turn(text, **options)
     assert refused.value.hint
 
 
 @pytest.mark.promise("R2")
-def test_a_turn_taken_again_with_another_input_is_refused(address: str) -> None:
+def test_a_repeated_turn_with_another_input_is_rejected(any_address: str) -> None:
     key = "sk-ant-api03-" + "a1B2" * 20
-    with duramen.open(address, embedder="none") as dm:
+    with duramen.open(any_address, embedder="none") as dm:
         session = dm.session("one")
         first = session.turn(f"My key is {key}.", model=lambda _: "Keep it to yourself.", id="t1")
-        again = session.turn(f"My key is {key}.", model=lambda _: "never asked", id="t1")
-        assert again.reply == first.reply, "what is stored has no key in it, and is the same input"
+        again = session.turn(f"My key is {key}.", model=lambda _: "not used", id="t1")
+        assert again.reply == first.reply, "the redacted input counts as the same"
         before = [event.position for event in session.events()]
         with pytest.raises(TurnConflict, match="'t1'") as refused:
-            session.turn("What is the weather like?", model=lambda _: "never asked", id="t1")
+            session.turn("What is the weather like?", model=lambda _: "not used", id="t1")
         assert (refused.value.session, refused.value.turn) == ("one", "t1")
         assert [event.position for event in session.events()] == before
         assert session.turn("What is the weather like?", model=lambda _: "Fine.", id="t2").reply == "Fine."

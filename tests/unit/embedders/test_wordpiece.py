@@ -1,11 +1,11 @@
-"""Our WordPiece gives the ids that the `tokenizers` library gives."""
+"""Our WordPiece gives the same ids as the `tokenizers` library."""
 
 from __future__ import annotations
 
-import random
 import time
 
 import pytest
+from programs.seeds import seeded
 from tokenizers import Tokenizer
 
 from duramen.embedders import InstalledModel
@@ -51,60 +51,58 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def ours(installed: InstalledModel) -> WordPiece:
+def tokenizer(installed: InstalledModel) -> WordPiece:
     return WordPiece.load(installed.tokenizer)
 
 
 @pytest.fixture(scope="module")
-def theirs(installed: InstalledModel) -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(installed.tokenizer))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(256)
-    return tokenizer
+def library(installed: InstalledModel) -> Tokenizer:
+    loaded = Tokenizer.from_file(str(installed.tokenizer))
+    loaded.no_padding()
+    loaded.enable_truncation(256)
+    return loaded
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", *WORDS, "word " * 300, "日" * 300, "[MASK]" * 300])
-def test_the_ids_are_the_library_s(text: str, ours: WordPiece, theirs: Tokenizer) -> None:
-    assert ours.encode(text) == theirs.encode(text).ids
+def test_single_words_give_the_ids_of_the_library(text: str, tokenizer: WordPiece, library: Tokenizer) -> None:
+    assert tokenizer.encode(text) == library.encode(text).ids
 
 
-def test_mixtures_give_the_library_s_ids(ours: WordPiece, theirs: Tokenizer) -> None:
-    chance = random.Random(5)
+def test_mixed_scripts_give_the_ids_of_the_library(tokenizer: WordPiece, library: Tokenizer) -> None:
+    generator = seeded("mixed scripts")
     for _ in range(500):
-        count = chance.choice((2, 3, 5, 8, 40))
-        text = "".join(chance.choice(WORDS) + chance.choice(("", " ")) for _ in range(count))
-        assert ours.encode(text) == theirs.encode(text).ids
+        count = generator.choice((2, 3, 5, 8, 40))
+        text = "".join(generator.choice(WORDS) + generator.choice(("", " ")) for _ in range(count))
+        assert tokenizer.encode(text) == library.encode(text).ids
 
 
-def test_plain_text_with_whatever_marks_and_controls_gives_the_library_s_ids(
-    ours: WordPiece, theirs: Tokenizer
-) -> None:
-    chance = random.Random(6)
+def test_ascii_text_with_controls_gives_the_ids_of_the_library(tokenizer: WordPiece, library: Tokenizer) -> None:
+    generator = seeded("ascii")
     letters = [chr(code) for code in range(128)]
     for _ in range(500):
-        text = "".join(chance.choices(letters, k=60))
-        assert ours.encode(text) == theirs.encode(text).ids
-    assert ours.encode("".join(letters)) == theirs.encode("".join(letters)).ids
+        text = "".join(generator.choices(letters, k=60))
+        assert tokenizer.encode(text) == library.encode(text).ids
+    assert tokenizer.encode("".join(letters)) == library.encode("".join(letters)).ids
 
 
-def test_every_letter_of_the_world_s_main_scripts(ours: WordPiece, theirs: Tokenizer) -> None:
-    # Marks that Unicode assigned after version 8 differ: the library's tables are that old.
+def test_letters_of_the_main_scripts_give_the_ids_of_the_library(tokenizer: WordPiece, library: Tokenizer) -> None:
+    # Marks that were added after Unicode 8 differ, because the tables of the library are of that version.
     for code in (*range(0x20, 0x600), *range(0x900, 0x980), *range(0x2000, 0x2E40), *range(0x3000, 0x3200)):
         text = f"a{chr(code)}b"
-        assert ours.encode(text) == theirs.encode(text).ids, hex(code)
+        assert tokenizer.encode(text) == library.encode(text).ids, hex(code)
 
 
-def test_what_is_cut_off_is_not_looked_at(ours: WordPiece) -> None:
-    began = time.perf_counter()
-    assert len(ours.encode("word " * 2_000_000)) == 256
-    assert time.perf_counter() - began < 1
+def test_text_beyond_the_limit_is_not_read(tokenizer: WordPiece) -> None:
+    start = time.process_time()
+    assert len(tokenizer.encode("word " * 2_000_000)) == 256
+    assert time.process_time() - start < 1
 
 
-def test_cut_pieces_join_where_words_end(ours: WordPiece, theirs: Tokenizer) -> None:
+def test_a_text_is_split_only_between_words(tokenizer: WordPiece, library: Tokenizer) -> None:
     for pad in range(2_030, 2_060):
         text = " " * pad + "élan vital, naïve " * 3 + "\u0301x y"
-        assert ours.encode(text) == theirs.encode(text).ids
+        assert tokenizer.encode(text) == library.encode(text).ids
 
 
-def test_a_lone_surrogate_is_no_reason_to_fail(ours: WordPiece) -> None:
-    assert ours.encode("a\ud800b") == ours.encode("ab")
+def test_a_lone_surrogate_is_ignored(tokenizer: WordPiece) -> None:
+    assert tokenizer.encode("a\ud800b") == tokenizer.encode("ab")

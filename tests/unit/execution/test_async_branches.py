@@ -1,4 +1,4 @@
-"""Async tasks with several branches, and code that stands in the way of being unwound."""
+"""Async tasks with several branches, and task code that interferes when a run parks."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.side_effects import BookingError, Killed, SideEffects, run_until_killed
+from programs.side_effects import BookingError, Killed, Open, SideEffects, run_until_killed
 
 import duramen
 from duramen import AsyncDuramen, Duramen, Retry, RunStatus
 from duramen.errors import DeadlineExceeded, InvalidInput, RunCancelled, RunParked
+from duramen.testing.clock import FakeClock
 
 
 @pytest.fixture
-def looped(tmp_path: Path) -> Callable[[Callable[[AsyncDuramen], Awaitable[Any]]], Any]:
-    """Runs a coroutine with a handle on one file; again, as a new process would."""
+def run_async(tmp_path: Path) -> Callable[[Callable[[AsyncDuramen], Awaitable[Any]]], Any]:
+    """Runs a coroutine with a new handle on one file, as a new process would."""
 
     def run(body: Callable[[AsyncDuramen], Awaitable[Any]]) -> Any:
-        async def whole() -> Any:
+        async def main() -> Any:
             async with await duramen.aopen(tmp_path / "agent.db") as dm:
                 return await asyncio.wait_for(body(dm), 60)
 
-        return asyncio.run(whole())
+        return asyncio.run(main())
 
     return run
 
 
-Looped = Callable[[Callable[[AsyncDuramen], Awaitable[Any]]], Any]
+RunAsync = Callable[[Callable[[AsyncDuramen], Awaitable[Any]]], Any]
 
 
-def test_plain_and_async_steps_side_by_side(looped: Looped) -> None:
+def test_plain_and_async_steps_mix_in_concurrent_branches(run_async: RunAsync) -> None:
     @duramen.step
     def plain(number: int) -> int:
         return number
@@ -50,11 +51,11 @@ def test_plain_and_async_steps_side_by_side(looped: Looped) -> None:
 
         return sum(await asyncio.gather(*(branch() for _ in range(6))))
 
-    assert looped(lambda dm: dm.run(job, id="r")) == 6 * 2 * 190
+    assert run_async(lambda dm: dm.run(job, id="r")) == 6 * 2 * 190
 
 
 @pytest.mark.promise("X23")
-def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, effects: SideEffects) -> None:
+def test_cancelling_an_async_run_undoes_its_steps_in_reverse(run_async: RunAsync, effects: SideEffects) -> None:
     @duramen.step(undo=lambda value: effects.do(f"undo {value}"))
     async def act(number: int) -> int:
         await asyncio.sleep(0.01)
@@ -75,14 +76,14 @@ def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, effects: Si
             await running
         assert (await dm.run_info("r")).status is RunStatus.CANCELLED
 
-    looped(body)
+    run_async(body)
     acts = [what for what, _ in effects.done if what.startswith("act")]
     undone = [what for what, _ in effects.done if what.startswith("undo")]
     assert [f"undo {what}" for what in reversed(acts)] == [f"undo act {what.split()[1]}" for what in undone]
 
 
 @pytest.mark.promise("X3")
-def test_what_another_process_did_between_start_and_claim_is_not_done_again(
+def test_steps_of_another_process_between_start_and_claim_are_not_repeated(
     tmp_path: Path, effects: SideEffects
 ) -> None:
     @duramen.step
@@ -110,7 +111,7 @@ def test_what_another_process_did_between_start_and_claim_is_not_done_again(
     assert effects.times("charge") == 1
 
 
-def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, effects: SideEffects) -> None:
+def test_an_inline_child_does_not_renumber_later_branches(run_async: RunAsync, effects: SideEffects) -> None:
     @duramen.step
     async def inner() -> None:
         await asyncio.sleep(0.05)
@@ -129,21 +130,21 @@ def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, e
     @duramen.task
     async def parent() -> list[str]:
         await child()
-        got = await asyncio.gather(branch("a"), branch("b"))
+        results = await asyncio.gather(branch("a"), branch("b"))
         await duramen.receive("go")
-        return list(got)
+        return list(results)
 
     async def first(dm: AsyncDuramen) -> None:
         with pytest.raises(RunParked):
             await dm.run(parent, id="p")
         await dm.signal("p", "go")
 
-    looped(first)
-    assert looped(lambda dm: dm.run(parent, id="p")) == ["a done", "b done"]
+    run_async(first)
+    assert run_async(lambda dm: dm.run(parent, id="p")) == ["a done", "b done"]
     assert sorted(what for what, _ in effects.done) == ["a", "b"]
 
 
-def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Looped) -> None:
+def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(run_async: RunAsync) -> None:
     @duramen.step
     async def price(city: str) -> str:
         return f"price of {city}"
@@ -166,9 +167,9 @@ def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Loo
     @duramen.task
     async def ordered() -> list[Any]:
         tasks = [asyncio.create_task(look(city)) for city in cities]
-        found = sorted([await one for one in asyncio.as_completed(tasks)])
+        prices = sorted([await task for task in asyncio.as_completed(tasks)])
         await duramen.receive("go")
-        return found
+        return prices
 
     async def body(dm: AsyncDuramen) -> Any:
         with pytest.raises(InvalidInput, match="random order"):
@@ -178,11 +179,11 @@ def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Loo
         await dm.signal("r", "go")
         return await dm.resume("r", ordered)
 
-    assert looped(body) == sorted((city, f"price of {city}") for city in cities)
+    assert run_async(body) == sorted((city, f"price of {city}") for city in cities)
 
 
 @pytest.mark.parametrize("how", ["gather", "group", "background"])
-def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, effects: SideEffects, how: str) -> None:
+def test_a_plain_step_that_waits_in_a_branch_parks_the_run(run_async: RunAsync, effects: SideEffects, how: str) -> None:
     @duramen.step(retry=Retry(attempts=2, first=3600))
     def flaky() -> None:
         effects.do("flaky")
@@ -209,12 +210,12 @@ def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, effec
         info = await dm.run_info("r")
         assert (info.status, info.waiting) == (RunStatus.SLEEPING, "the next attempt of flaky#1.1")
 
-    looped(body)
+    run_async(body)
     assert effects.times("flaky") == 1
 
 
 @pytest.mark.promise("X23")
-def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, effects: SideEffects) -> None:
+def test_a_slower_branch_is_undone_after_a_restart(run_async: RunAsync, effects: SideEffects) -> None:
     def refund(value: str) -> None:
         effects.do("refund")
 
@@ -227,15 +228,15 @@ def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, e
         await asyncio.sleep(0.2)
         raise BookingError("LH400", 17)
 
-    async def behind() -> None:
-        await asyncio.sleep(0.05)  # an await that is no step, and takes its time again
+    async def slower() -> None:
+        await asyncio.sleep(0.05)  # not a step: it takes the same time again
         await charge()
 
     @duramen.task
     async def job() -> None:
-        await asyncio.gather(behind(), fails())
+        await asyncio.gather(slower(), fails())
 
-    async def dying(dm: AsyncDuramen) -> None:
+    async def first(dm: AsyncDuramen) -> None:
         with pytest.raises(Killed):
             await dm.run(job, id="r")
 
@@ -244,12 +245,12 @@ def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, e
             await dm.run(job, id="r")
 
     effects.die = "before refund"
-    looped(dying)
-    looped(again)
+    run_async(first)
+    run_async(again)
     assert [what for what, _ in effects.done] == ["charge", "refund"]
 
 
-def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(looped: Looped) -> None:
+def test_a_run_whose_caller_timed_out_stays_owned_until_its_step_ends(run_async: RunAsync) -> None:
     calls: list[float] = []
 
     @duramen.step
@@ -268,12 +269,12 @@ def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(loop
             await asyncio.wait_for(dm.run(job, id="r"), 0.1)
         return str(await dm.run(job, id="r"))
 
-    assert looped(body) == "ok"
+    assert run_async(body) == "ok"
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("how", ["finally", "wrapped", "swallowed"])
-def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, effects: SideEffects, how: str) -> None:
+def test_a_wait_survives_task_code_that_catches_or_wraps_it(dm: Duramen, effects: SideEffects, how: str) -> None:
     @duramen.step(undo=lambda value: effects.do("undo"))
     def charge() -> str:
         return effects.do("charge")
@@ -307,7 +308,7 @@ def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, effect
     assert effects.times("undo") == 1
 
 
-def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
+def test_a_task_that_raises_cancelled_error_fails(run_async: RunAsync) -> None:
     @duramen.task
     async def job() -> None:
         helper = asyncio.create_task(asyncio.sleep(10))
@@ -319,17 +320,19 @@ def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
         await dm.work([job], until_idle=True)
         return (await dm.run_info("r")).status
 
-    assert looped(body) is RunStatus.FAILED
+    assert run_async(body) is RunStatus.FAILED
 
 
-def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_run_killed_while_undoing_ends_as_failed(
+    open_one: Open, clock: FakeClock, effects: SideEffects
+) -> None:
     @duramen.step(undo=lambda value: effects.do("undo a"))
     def a() -> str:
         return effects.do("a")
 
     @duramen.step
     def b() -> str:
-        time.sleep(0.8)
+        clock.advance(0.8)
         return effects.do("b")
 
     @duramen.task(deadline=0.6)
@@ -338,6 +341,7 @@ def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, 
         b()
         b()
 
+    dm = open_one()
     effects.die = "before undo a"
     run_until_killed(dm, job, id="r")
     with pytest.raises(DeadlineExceeded):
@@ -346,7 +350,7 @@ def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, 
     assert [what for what, _ in effects.done] == ["a", "b", "undo a"]
 
 
-def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffects) -> None:
+def test_a_branch_continues_while_another_waits(run_async: RunAsync, effects: SideEffects) -> None:
     @duramen.step
     async def work() -> str:
         return effects.do("work")
@@ -355,7 +359,7 @@ def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffec
         return await duramen.receive("go")
 
     async def works() -> str:
-        await asyncio.to_thread(time.sleep, 0.1)  # an await that is no step
+        await asyncio.to_thread(time.sleep, 0.1)  # not a step
         return await work()
 
     @duramen.task
@@ -369,12 +373,12 @@ def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffec
         await dm.signal("r", "go", "on")
         return await dm.resume("r", job)
 
-    assert looped(body) == ["on", "work done"]
+    assert run_async(body) == ["on", "work done"]
     assert effects.times("work") == 1
 
 
 @pytest.mark.parametrize("end", ["returns", "fails"])
-def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, end: str) -> None:
+def test_a_task_can_end_while_one_of_its_branches_waits(run_async: RunAsync, end: str) -> None:
     async def waits() -> Any:
         return await duramen.receive("never")
 
@@ -387,9 +391,9 @@ def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, e
     async def job() -> str:
         if end == "fails":
             await asyncio.gather(waits(), fails())
-        beside = asyncio.create_task(waits())
+        waiting = asyncio.create_task(waits())
         await asyncio.sleep(0.05)
-        return f"done: {beside.done()}"
+        return f"done: {waiting.done()}"
 
     async def body(dm: AsyncDuramen) -> Any:
         if end == "returns":
@@ -399,10 +403,10 @@ def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, e
                 await dm.run(job, id="r")
         return (await dm.run_info("r")).status
 
-    assert looped(body) is (RunStatus.DONE if end == "returns" else RunStatus.FAILED)
+    assert run_async(body) is (RunStatus.DONE if end == "returns" else RunStatus.FAILED)
 
 
-def test_tasks_nest_deeper_than_an_id_is_long(dm: Duramen) -> None:
+def test_tasks_can_nest_40_levels_deep(dm: Duramen) -> None:
     @duramen.task
     def explore_a_folder(depth: int) -> int:
         return 0 if depth == 0 else 1 + explore_a_folder(depth - 1)
@@ -410,7 +414,7 @@ def test_tasks_nest_deeper_than_an_id_is_long(dm: Duramen) -> None:
     assert dm.run(explore_a_folder, 40, id="r") == 40
 
 
-def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: SideEffects) -> None:
+def test_step_keys_may_contain_numbers_and_change_order(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
@@ -419,9 +423,9 @@ def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: 
 
     @duramen.task
     def job() -> list[str]:
-        got = [act.keyed(key)(key) for key in order]
+        results = [act.keyed(key)(key) for key in order]
         duramen.receive("go")
-        return got
+        return results
 
     with pytest.raises(RunParked):
         dm.run(job, id="r")
@@ -431,18 +435,18 @@ def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: 
     assert len(effects.done) == 2
 
 
-def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen, effects: SideEffects) -> None:
+def test_outcomes_are_stored_when_the_task_raises_keyboard_interrupt(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act() -> str:
         return effects.do("act")
 
     @duramen.task
     def job() -> str:
-        said = act()
+        result = act()
         if effects.times("interrupt") == 0:
             effects.do("interrupt")
             raise KeyboardInterrupt
-        return said
+        return result
 
     with pytest.raises(KeyboardInterrupt):
         dm.run(job, id="r")
@@ -450,10 +454,10 @@ def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen
     assert effects.times("act") == 1
 
 
-def test_a_blocking_wait_for_a_sleeping_run_does_not_execute_it_again_and_again(tmp_path: Path) -> None:
+def test_a_blocking_call_executes_a_sleeping_run_only_when_it_wakes(tmp_path: Path) -> None:
     @duramen.task
     def nap() -> str:
-        duramen.sleep(2.5)
+        duramen.sleep(1.2)  # longer than the poll interval of one second
         return "awake"
 
     with duramen.open(tmp_path / "a.db") as dm:
@@ -462,11 +466,11 @@ def test_a_blocking_wait_for_a_sleeping_run_does_not_execute_it_again_and_again(
         assert [event.type for event in dm.session("r").events()].count("run.parked") == 1
 
 
-def test_ids_of_duramens_own_sessions_are_refused(dm: Duramen) -> None:
+def test_reserved_session_names_are_refused_as_run_ids(dm: Duramen) -> None:
     @duramen.task
     def job() -> int:
         return 1
 
     for name in ("state:plan", "schedule:nightly"):
-        with pytest.raises(InvalidInput, match="cannot be the session of a run"):
+        with pytest.raises(InvalidInput, match="the session of a run cannot be"):
             dm.run(job, id=name)

@@ -1,4 +1,4 @@
-"""Async tasks: branches that run, wait and fail beside each other, on both handles, resumed as if nothing had been."""
+"""Async tasks on both handles: branches run, wait and fail independently, and resume with their own results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ threads: dict[str, str] = {}
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _clear_calls() -> None:
     calls.clear()
     threads.clear()
 
 
-def looped(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
+def run_async(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
     """Run a body with a handle on an event loop, for at most ten seconds. Waits park at once."""
 
-    async def whole() -> None:
+    async def main() -> None:
         clock = FakeClock()
         dm = await duramen.aopen("memory:", clock=clock)
         dm._engine.patience = 0
@@ -39,10 +39,10 @@ def looped(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
         finally:
             await dm.close()
 
-    asyncio.run(whole())
+    asyncio.run(main())
 
 
-def blocking(clock: FakeClock | None = None) -> Duramen:
+def open_blocking(clock: FakeClock | None = None) -> Duramen:
     """A blocking handle whose waits park at once."""
     dm = duramen.open("memory:", clock=clock or FakeClock())
     dm._core._engine.patience = 0
@@ -57,9 +57,9 @@ async def fetch(name: Any, seconds: float = 0.0) -> str:
 
 
 @duramen.step
-async def keep(text: str) -> str:
-    calls[f"keep {text}"] += 1
-    return f"kept {text}"
+async def save(text: str) -> str:
+    calls[f"save {text}"] += 1
+    return f"saved {text}"
 
 
 @duramen.step
@@ -69,7 +69,7 @@ def note(text: str) -> str:
     return text.upper()
 
 
-async def signalled(name: str = "go") -> Any:
+async def wait_for_signal(name: str = "go") -> Any:
     return await duramen.receive(name)
 
 
@@ -82,23 +82,23 @@ async def three_at_once() -> list[str]:
 
 
 @pytest.mark.promise("X2", "X3")
-def test_gathered_steps_overlap_and_are_replayed_in_their_places() -> None:
+def test_gathered_steps_run_concurrently_and_replay_in_order() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
         assert await dm.replay("r") == ["<a>", "<b>", "<c>"]
         assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @duramen.task
 async def one_branch_waits() -> list[Any]:
-    return list(await asyncio.gather(fetch("a", 0.02), fetch("b"), signalled()))
+    return list(await asyncio.gather(fetch("a", 0.02), fetch("b"), wait_for_signal()))
 
 
 @pytest.mark.promise("X3", "X15")
-def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
+def test_outcomes_of_other_branches_are_stored_while_one_waits() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked, match="signal 'go'"):
             await dm.run(one_branch_waits, id="r")
@@ -107,13 +107,13 @@ def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
         await dm.signal("r", "go", 7)
         assert await dm.resume("r") == ["<a>", "<b>", 7]
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
 @pytest.mark.promise("X3", "X15")
-def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept_on_the_blocking_handle() -> None:
-    with blocking() as dm:
+def test_outcomes_of_other_branches_are_stored_on_the_blocking_handle() -> None:
+    with open_blocking() as dm:
         with pytest.raises(RunParked, match="signal 'go'"):
             dm.run(one_branch_waits, id="r")
         info = dm.run_info("r")
@@ -126,16 +126,16 @@ def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept_on_the_block
 @duramen.task
 async def grouped() -> list[Any]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in (fetch("a", 0.02), fetch("b"), signalled())]
+        tasks = [group.create_task(one) for one in (fetch("a", 0.02), fetch("b"), wait_for_signal())]
     return [task.result() for task in tasks]
 
 
 @pytest.mark.promise("X3", "X15")
-@pytest.mark.parametrize("served", [False, True])
-def test_a_task_group_can_wait_like_a_gather(served: bool) -> None:
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_a_task_group_can_wait_like_gather(by_worker: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(grouped, id="r")
-        if served:
+        if by_worker:
             assert await dm.work([grouped], until_idle=True) == 1
         else:
             with pytest.raises(RunParked, match="signal 'go'"):
@@ -145,35 +145,35 @@ def test_a_task_group_can_wait_like_a_gather(served: bool) -> None:
         await dm.signal("r", "go", 7)
         assert await dm.resume("r") == ["<a>", "<b>", 7]
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
 @duramen.task
-async def works_while_it_waits() -> list[Any]:
-    async def works() -> list[str]:
-        return [await keep(await fetch(name)) for name in "abc"]
+async def work_while_waiting() -> list[Any]:
+    async def work() -> list[str]:
+        return [await save(await fetch(name)) for name in "abc"]
 
-    return list(await asyncio.gather(signalled(), works()))
+    return list(await asyncio.gather(wait_for_signal(), work()))
 
 
 @pytest.mark.promise("X15")
-def test_the_other_branches_get_on_while_one_waits() -> None:
+def test_other_branches_continue_while_one_waits() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await dm.run(works_while_it_waits, id="r")
+            await dm.run(work_while_waiting, id="r")
         assert len(calls) == 6
         await dm.signal("r", "go", 7)
-        assert await dm.resume("r") == [7, ["kept <a>", "kept <b>", "kept <c>"]]
+        assert await dm.resume("r") == [7, ["saved <a>", "saved <b>", "saved <c>"]]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @duramen.task
 async def two_pipelines(slow: float, fast: float) -> list[Any]:
     async def pipeline(name: str, seconds: float) -> list[str]:
-        return [name, await keep(await fetch(name, seconds))]
+        return [name, await save(await fetch(name, seconds))]
 
     both = await asyncio.gather(pipeline("a", slow), pipeline("b", fast))
     await duramen.receive("go")
@@ -181,15 +181,15 @@ async def two_pipelines(slow: float, fast: float) -> list[Any]:
 
 
 @pytest.mark.promise("X2", "X3", "X20")
-def test_a_branch_gets_its_own_results_back_however_fast_the_others_were() -> None:
+def test_replay_gives_each_branch_its_own_results_at_any_speed() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(two_pipelines, 0.05, 0.0, id="r")
         with pytest.raises(RunParked):
             await dm.resume("r")
         await dm.signal("r", "go")
-        assert await dm.resume("r") == [["a", "kept <a>"], ["b", "kept <b>"]]
+        assert await dm.resume("r") == [["a", "saved <a>"], ["b", "saved <b>"]]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -207,14 +207,14 @@ async def one_branch_fails() -> str:
 
 
 @pytest.mark.promise("X3")
-def test_a_branch_that_fails_and_is_caught_leaves_the_others_their_outcomes() -> None:
+def test_a_caught_branch_failure_does_not_discard_other_outcomes() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
             await dm.run(one_branch_fails, id="r")
         await dm.signal("r", "go")
         assert await dm.resume("r") == "<c>"
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch a": 1, "fetch b": 1, "fetch c": 1}
 
 
@@ -232,11 +232,11 @@ def test_two_open_questions_get_two_answers() -> None:
         await dm.answer("r", "two")
         assert await dm.resume("r") == ["one", "two"]
 
-    looped(body)
+    run_async(body)
 
 
 @duramen.task
-async def sleeps_side_by_side() -> str:
+async def concurrent_sleeps() -> str:
     async def nap(seconds: float, name: str) -> str:
         await duramen.sleep(seconds)
         return await fetch(name)
@@ -245,46 +245,46 @@ async def sleeps_side_by_side() -> str:
 
 
 @pytest.mark.promise("X14")
-def test_sleeps_side_by_side_end_each_at_its_own_time() -> None:
+def test_concurrent_sleeps_end_at_their_own_times() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(sleeps_side_by_side, id="r")
+        await dm.start(concurrent_sleeps, id="r")
         for seconds, expected in ((9, {}), (2, {"fetch a": 1}), (8, {"fetch a": 1}), (2, {"fetch a": 1, "fetch b": 1})):
-            await dm.work([sleeps_side_by_side], until_idle=True)
+            await dm.work([concurrent_sleeps], until_idle=True)
             clock.advance(seconds)
-            await dm.work([sleeps_side_by_side], until_idle=True)
+            await dm.work([concurrent_sleeps], until_idle=True)
             assert calls == expected
         assert await dm.handle("r").result(0) == "<a><b>"
 
-    looped(body)
+    run_async(body)
 
 
 # -- cancelling and timeouts
 
 
 @duramen.task
-async def cancels_its_step() -> str:
+async def cancel_own_step() -> str:
     try:
         await asyncio.wait_for(fetch("slow", 5), 0.02)
     except TimeoutError:
-        return "gave up"
+        return "timed out"
     return "done"
 
 
 @pytest.mark.promise("X4")
-@pytest.mark.parametrize("suspension_allowed", [True, False])
-def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(suspension_allowed: bool) -> None:
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_cancelling_a_step_from_task_code_is_refused_with_a_hint(on_loop: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match=r"code cancelled step.*\n.*timeout="):
-            await dm.run(cancels_its_step, id="r")
+            await dm.run(cancel_own_step, id="r")
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.CRASHED, ["fetch#1"])
 
-    if suspension_allowed:
-        looped(body)
+    if on_loop:
+        run_async(body)
         return
-    with blocking() as dm:
+    with open_blocking() as dm:
         with pytest.raises(InvalidInput, match="code cancelled step"):
-            dm.run(cancels_its_step, id="r")
+            dm.run(cancel_own_step, id="r")
         assert dm.run_info("r").in_doubt == ["fetch#1"]
 
 
@@ -314,7 +314,7 @@ async def with_timeouts() -> list[str]:
 
 
 @pytest.mark.promise("X12")
-def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
+def test_a_timed_out_step_is_retried_later() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(with_timeouts, id="r")
         for _ in range(3):
@@ -323,20 +323,20 @@ def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
         assert await dm.handle("r").result(0) == ["in time", "too_slow", "third time"]
         assert await dm.replay("r") == ["in time", "too_slow", "third time"]
 
-    looped(body)
+    run_async(body)
     assert calls == {"too_slow": 2, "slow_at_first": 3}
 
 
-def test_cancelling_the_call_of_a_run_leaves_it_to_be_resumed() -> None:
+def test_a_run_can_be_resumed_after_its_caller_was_cancelled() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(forgotten, id="r")
+        await dm.start(abandoned, id="r")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(dm.resume("r"), 0.05)
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt, calls["first"]) == (RunStatus.CRASHED, ["sometimes_slow#1"], 1)
         assert await dm.resume("r") == "second"
 
-    looped(body)
+    run_async(body)
 
 
 @duramen.step
@@ -347,13 +347,13 @@ async def sometimes_slow() -> str:
 
 
 @duramen.task
-async def forgotten() -> str:
+async def abandoned() -> str:
     return await sometimes_slow()
 
 
 @pytest.fixture
 def slow_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outcomes take a moment to be stored."""
+    """Storing an outcome takes 0.1 s."""
     append = RunJournal._append
 
     async def slowly(self: RunJournal, events: Sequence[Prepared], **options: Any) -> None:
@@ -365,37 +365,37 @@ def slow_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @duramen.task
-async def stops_waiting(what: str) -> str:
+async def give_up(what: str) -> str:
     """Gives up while the outcome is being stored."""
     try:
         async with asyncio.timeout(0.05):
-            got = await (fetch("x") if what == "step" else duramen.receive("go"))
+            value = await (fetch("x") if what == "step" else duramen.receive("go"))
     except TimeoutError:
-        got = "gave up"
-    return got + await fetch("after")
+        value = "timed out"
+    return value + await fetch("after")
 
 
 @pytest.mark.promise("X29")
 @pytest.mark.usefixtures("slow_outcomes")
 @pytest.mark.parametrize("what", ["step", "signal"])
-def test_a_cancellation_while_an_outcome_is_stored_comes_too_late(what: str) -> None:
+def test_cancelling_while_an_outcome_is_stored_has_no_effect(what: str) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(stops_waiting, what, id="r")
+        await dm.start(give_up, what, id="r")
         await dm.signal("r", "go", "<x>")
         assert await dm.resume("r") == "<x><after>"
         assert await dm.replay("r") == "<x><after>"
         done = [event.data["step"] async for event in dm.session("r").events(types="step.done")]
         assert done == ["fetch#1" if what == "step" else "@signal go#1", f"fetch#{1 + (what == 'step')}"]
 
-    looped(body)
+    run_async(body)
     assert calls["fetch after"] == 1
 
 
 @pytest.mark.promise("X29")
 @pytest.mark.usefixtures("slow_outcomes")
-def test_a_step_that_finished_while_the_call_of_its_run_was_cancelled_is_recorded() -> None:
+def test_a_step_that_finishes_while_its_caller_is_cancelled_is_recorded() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        await dm.start(stops_waiting, "step", id="r")
+        await dm.start(give_up, "step", id="r")
         for _ in range(2):  # the first outcome, then the second
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(dm.resume("r"), 0.02)
@@ -403,56 +403,56 @@ def test_a_step_that_finished_while_the_call_of_its_run_was_cancelled_is_recorde
             assert (info.status, info.in_doubt) == (RunStatus.CRASHED, [])
         assert await dm.resume("r") == "<x><after>"
 
-    looped(body)
+    run_async(body)
     assert calls == {"fetch x": 1, "fetch after": 1}
 
 
-# -- plain steps, threads, handles
+# -- plain steps, threads and handles
 
 
 @duramen.task
 async def mixed() -> list[Any]:
     first = note("plain")
     second = await fetch("async", 0.01)
-    third, fourth = await asyncio.gather(fetch("a", 0.01), noting())
+    third, fourth = await asyncio.gather(fetch("a", 0.01), note_in_branch())
     return [first, second, third, fourth]
 
 
-async def noting() -> str:
-    return note("beside")
+async def note_in_branch() -> str:
+    return note("branch")
 
 
 @pytest.mark.promise("X3")
 def test_plain_steps_in_an_async_task_run_on_its_loop() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        assert await dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        assert await dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        assert threads == dict.fromkeys(["plain", "beside"], threading.current_thread().name)
+        assert await dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
+        assert await dm.replay("r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
+        assert threads == dict.fromkeys(["plain", "branch"], threading.current_thread().name)
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
 @pytest.mark.promise("X3")
 def test_async_tasks_run_on_the_blocking_handle() -> None:
-    with blocking() as dm:
-        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+    with open_blocking() as dm:
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
         dm.start(three_at_once, id="s")
         assert dm.work([three_at_once], until_idle=True) == 1
         assert dm.handle("s").result(0) == ["<a>", "<b>", "<c>"]
-        assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
     assert calls["note plain"] == calls["fetch async"] == 1
 
 
-def test_an_async_task_is_refused_in_a_running_loop_and_can_be_run_outside_it() -> None:
-    with blocking() as dm:
+def test_the_blocking_handle_refuses_async_tasks_inside_a_running_loop() -> None:
+    with open_blocking() as dm:
 
         async def inside() -> None:
             dm.run(mixed, id="r")
 
         with pytest.raises(InvalidInput, match="aopen"):
             asyncio.run(inside())
-        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BRANCH"]
 
 
 @duramen.task
@@ -461,14 +461,14 @@ def plain_task(name: str) -> str:
 
 
 @pytest.mark.promise("X17")
-def test_plain_tasks_are_served_on_threads_beside_the_loop() -> None:
+def test_plain_tasks_are_executed_on_threads_not_on_the_loop() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         handles = [await dm.start(plain_task, f"n{number}", id=f"r{number}") for number in range(5)]
         assert await dm.work([plain_task], until_idle=True) == 5
         assert [await handle.result(0) for handle in handles] == [f"N{number}" for number in range(5)]
         assert threading.current_thread().name not in threads.values()
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -481,10 +481,12 @@ async def many_steps(number: int) -> int:
 
 @pytest.mark.promise("X16", "X17")
 @pytest.mark.parametrize("address", ["memory:", "agent.db"])
-def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_64_concurrent_runs_in_one_loop_execute_each_step_once(
+    address: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def whole() -> None:
+    async def main() -> None:
         async with await duramen.aopen(address) as one, await duramen.aopen(address) as other:
             serving = [one, other] if address != "memory:" else [one]
             handles = [await one.start(many_steps, number, id=f"r{number}") for number in range(64)]
@@ -492,55 +494,55 @@ def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkey
             assert [await handle.result(10) for handle in handles] == list(range(64))
             assert sum(executed) == 64
 
-    asyncio.run(asyncio.wait_for(whole(), 30))
+    asyncio.run(asyncio.wait_for(main(), 30))
     assert len(calls) == 192
     assert set(calls.values()) == {1}
 
 
-# -- who may call a step, and how
+# -- where steps can be called
 
 
 @duramen.task
-def calls_from_a_thread() -> str:
+def call_from_a_thread() -> str:
     import contextvars
 
-    found: list[BaseException] = []
+    caught: list[BaseException] = []
     context = contextvars.copy_context()
 
     def body() -> None:
         try:
             context.run(note, "elsewhere")
         except InvalidInput as error:
-            found.append(error)
+            caught.append(error)
 
     thread = threading.Thread(target=body)
     thread.start()
     thread.join()
-    return str(found[0])
+    return str(caught[0])
 
 
 def test_a_step_called_from_another_thread_is_refused_in_a_plain_task() -> None:
-    with blocking() as dm:
-        assert "asyncio.gather" in dm.run(calls_from_a_thread)
+    with open_blocking() as dm:
+        assert "asyncio.gather" in dm.run(call_from_a_thread)
     assert not calls
 
 
 @duramen.task
-async def calls_from_to_thread() -> str:
+async def call_from_to_thread() -> str:
     return await asyncio.to_thread(note, "elsewhere")
 
 
 def test_a_step_called_from_another_thread_is_refused_in_an_async_task() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match="from another thread"):
-            await dm.run(calls_from_to_thread)
+            await dm.run(call_from_to_thread)
 
-    looped(body)
+    run_async(body)
     assert not calls
 
 
 @pytest.mark.parametrize("declare", [duramen.step, duramen.task])
-def test_generators_are_refused_where_they_are_declared(declare: Any) -> None:
+def test_generator_steps_and_tasks_are_refused_at_declaration(declare: Any) -> None:
     def plain() -> Any:
         yield 1
 
@@ -557,7 +559,7 @@ def test_an_async_step_in_a_plain_task_is_refused() -> None:
     def wrong() -> Any:
         return fetch("a")
 
-    with blocking() as dm, pytest.raises(InvalidInput, match="make the task async"):
+    with open_blocking() as dm, pytest.raises(InvalidInput, match="make the task async"):
         dm.run(wrong)
 
 
@@ -572,17 +574,17 @@ async def nested() -> list[str]:
 
 
 @pytest.mark.promise("X3")
-def test_steps_inside_a_step_just_run() -> None:
+def test_a_step_called_inside_a_step_is_not_journaled() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         assert await dm.run(nested, id="r") == ["INNER", "<inner>", "<x>", "<y>"]
         assert [one.step for one in (await dm.run_info("r")).steps] == ["outer#1"]
         assert await outer() == ["INNER", "<inner>", "<x>", "<y>"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {2}
 
 
-# -- steps under a key of the caller's
+# -- keyed steps
 
 
 @duramen.step
@@ -594,11 +596,11 @@ async def tool(name: str, *, key: str) -> list[str]:
 @duramen.task
 async def tools(order: list[str]) -> list[Any]:
     results = [await tool.keyed(f"call#{name}")(name) for name in order]
-    return [*results, await signalled()]
+    return [*results, await wait_for_signal()]
 
 
 @pytest.mark.promise("X3")
-def test_a_step_under_a_key_is_done_once_under_that_key() -> None:
+def test_a_keyed_step_runs_once_per_key() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
             await dm.run(tools, ["a", "b", "a"], id="r")
@@ -607,7 +609,7 @@ def test_a_step_under_a_key_is_done_once_under_that_key() -> None:
         assert await dm.resume("r") == expected
         assert await dm.replay("r") == expected
 
-    looped(body)
+    run_async(body)
     assert calls == {"tool a": 1, "tool b": 1}
 
 
@@ -624,13 +626,13 @@ async def counted() -> int:
 
 
 @pytest.mark.promise("X3")
-def test_a_step_under_a_key_is_done_once_even_if_two_branches_want_it_at_once() -> None:
+def test_two_branches_with_the_same_key_run_the_step_once() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         one, two, other = await dm.run(same_key_at_once, id="r")
         assert one == two != other
         assert await dm.replay("r") == [one, two, other]
 
-    looped(body)
+    run_async(body)
     assert calls == {"counted": 2}
 
 
@@ -643,7 +645,7 @@ async def fails_at_first() -> int:
 
 
 @duramen.task
-async def tries_by_hand() -> list[int]:
+async def retry_by_hand() -> list[int]:
     failures = 0
     for _ in range(3):
         try:
@@ -654,11 +656,11 @@ async def tries_by_hand() -> list[int]:
 
 
 @pytest.mark.promise("X21")
-def test_a_step_that_failed_under_a_key_replays_as_it_was() -> None:
+def test_a_keyed_step_that_failed_replays_identically() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
-        assert await dm.run(tries_by_hand, id="r") == await dm.replay("r")
+        assert await dm.run(retry_by_hand, id="r") == await dm.replay("r")
 
-    looped(body)
+    run_async(body)
 
 
 # -- children
@@ -666,7 +668,7 @@ def test_a_step_that_failed_under_a_key_replays_as_it_was() -> None:
 
 @duramen.task
 async def child(name: str) -> str:
-    return await keep(await fetch(name) + str(await duramen.receive("go", timeout=50, default="-")))
+    return await save(await fetch(name) + str(await duramen.receive("go", timeout=50, default="-")))
 
 
 @duramen.task
@@ -677,7 +679,7 @@ async def family() -> list[str]:
 
 
 @pytest.mark.promise("X26")
-def test_children_in_branches_and_beside_them_deliver_once() -> None:
+def test_inline_and_started_children_return_their_results_once() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         tasks = [family, child]
         await dm.start(family, id="r")
@@ -688,10 +690,10 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
         clock.advance(51)
         for _ in range(3):
             await dm.work(tasks, until_idle=True)
-        assert await dm.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
-        assert await dm.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
+        assert await dm.handle("r").result(0) == ["saved <a>-", "<own>", "saved <b>!"]
+        assert await dm.replay("r", family) == ["saved <a>-", "<own>", "saved <b>!"]
 
-    looped(body)
+    run_async(body)
     assert set(calls.values()) == {1}
 
 
@@ -699,7 +701,7 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
 
 
 @pytest.mark.promise("M1")
-def test_many_writers_in_one_loop_lose_no_update() -> None:
+def test_concurrent_state_updates_lose_nothing() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         async def add() -> None:
             for _ in range(5):
@@ -709,11 +711,11 @@ def test_many_writers_in_one_loop_lose_no_update() -> None:
         assert await dm.state("count").get() == duramen.Versioned(40, 40)
         assert [await dm.state("count").at(version) for version in (1, 20, 40)] == [1, 20, 40]
 
-    looped(body)
+    run_async(body)
 
 
 @pytest.mark.promise("M1", "M3")
-def test_a_late_update_is_refused_or_merged_never_laid_over() -> None:
+def test_a_stale_state_update_is_refused_or_merged() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         state = dm.state("plan")
         await state.set(["base"], expected=0)
@@ -727,4 +729,4 @@ def test_a_late_update_is_refused_or_merged_never_laid_over() -> None:
         assert merged == (["base", "theirs", "mine"], 3)
         assert await state.get() == merged
 
-    looped(body)
+    run_async(body)

@@ -1,4 +1,4 @@
-"""Runs inside runs, with a clock that the test owns."""
+"""Runs that start other runs, on a fake clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duramen.testing.clock import FakeClock
 
 
 @pytest.mark.promise("X18")
-def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_a_task_spans_five_sessions_and_survives_a_kill(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.step
     def work(part: int, day: int) -> str:
         return effects.do(f"part {part} day {day}")
@@ -38,7 +38,7 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
         dm = open_one()
         try:
             dm.work([project, part], until_idle=True)
-        except BaseException:  # noqa: BLE001 - the killed one
+        except BaseException:  # noqa: BLE001 - the simulated kill
             restarts += 1
         clock.advance(24 * 3600 + 1)
         if dm.run_info("r").status is RunStatus.DONE:
@@ -49,7 +49,7 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
 
 
 @pytest.mark.promise("X26")
-def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effects: SideEffects) -> None:
+def test_a_child_result_is_delivered_once_and_its_failure_is_raised(open_one: Open, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
@@ -62,13 +62,13 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effe
 
     @duramen.task
     def parent() -> list[str]:
-        got = [child("good")]
+        results = [child("good")]
         try:
             child("bad")
         except ValueError as error:
-            got.append(str(error))
-        got.append(act("after"))
-        return got
+            results.append(str(error))
+        results.append(act("after"))
+        return results
 
     dm = open_one()
     effects.die = "after good"
@@ -78,13 +78,13 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effe
     effects.die = "before after"
     run_until_killed(open_one(), parent, id="r")
     assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
-    assert effects.times("good") == 2, "in doubt and declared to rerun: under the same key"
+    assert effects.times("good") == 2, "a step in doubt reruns under the same key"
     children = dm.runs(parent="r")
     assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
 
 
 @pytest.mark.promise("X26")
-def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
+def test_a_parent_can_start_children_and_wait_for_them(open_one: Open) -> None:
     @duramen.task
     def square(number: int) -> int:
         return number * number
@@ -101,7 +101,7 @@ def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
     children = dm.runs(task="square")
     assert [one.parent for one in children] == ["r"] * 3
     opening = next(iter(dm.session(children[0].id).events()))
-    assert str(opening.cause).startswith("r#"), "a child says which event of its parent led to it"
+    assert str(opening.cause).startswith("r#"), "a child names the event of its parent that started it"
 
 
 def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
@@ -111,9 +111,9 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
     @duramen.task
     def family() -> Any:
-        beside = wait.start()
+        started = wait.start()
         wait()
-        return beside.result()
+        return started.result()
 
     dm = open_one()
     dm.start(family, id="r")
@@ -124,7 +124,7 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
 
 @pytest.mark.promise("M2")
-def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_one: Open, effects: SideEffects) -> None:
+def test_a_brief_fits_its_budget_and_names_its_source_events(open_one: Open, effects: SideEffects) -> None:
     briefs: list[Any] = []
 
     @duramen.step
@@ -134,7 +134,7 @@ def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_o
 
     @duramen.step
     def note() -> str:
-        return "not asked for"
+        return "not in the brief"
 
     @duramen.task
     def child(question: str, context: Any) -> int:
@@ -146,10 +146,10 @@ def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_o
         search("a")
         search("b")
         note()
-        all_of_it = child("What do we know?", duramen.brief("search"))
+        everything = child("What do we know?", duramen.brief("search"))
         newest = child("And lately?", duramen.brief("search", budget=90))
         effects.do("done")
-        return [all_of_it, newest]
+        return [everything, newest]
 
     effects.die = "before done"
     dm = open_one()

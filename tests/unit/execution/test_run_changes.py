@@ -1,4 +1,4 @@
-"""What happens to a run: its code changes, it is cancelled and undone, forked, replayed."""
+"""Runs whose code changes, and runs that are cancelled and undone, replayed or forked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duramen.errors import RunCancelled, RunParked, StepsChanged
 # -- changed code
 @pytest.mark.promise("X20")
 @pytest.mark.parametrize("change", ["insert", "remove", "swap", "extend"])
-def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, change: str) -> None:
+def test_changed_steps_raise_an_error_that_names_them(dm: Duramen, effects: SideEffects, change: str) -> None:
     @duramen.step
     def a() -> str:
         return effects.do("a")
@@ -33,9 +33,9 @@ def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, 
 
     @duramen.task
     def job() -> list[str]:
-        got = [step() for step in current]
+        results = [step() for step in current]
         duramen.receive("go")
-        return got
+        return results
 
     with pytest.raises(RunParked):
         dm.run(job, id="r")
@@ -44,13 +44,13 @@ def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, 
     with pytest.raises(StepsChanged) as changed:
         dm.resume("r")
     assert changed.value.wanted in ("b#1", "c#1")
-    assert effects.times("c") == 0, "nothing new ran"
+    assert effects.times("c") == 0, "no new step ran"
     current[:] = [a, b]
-    assert dm.resume("r") == ["a done", "b done"], "with the old code it goes on"
+    assert dm.resume("r") == ["a done", "b done"], "the old code can continue"
     assert (effects.times("a"), effects.times("b")) == (1, 1)
 
 
-def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: Any) -> None:
+def test_a_changed_task_body_is_reported_and_a_changed_comment_is_not(dm: Duramen, caplog: Any) -> None:
     def define(source: str) -> Any:
         space: dict[str, Any] = {"duramen": duramen}
         exec(source, space)
@@ -70,7 +70,7 @@ def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: An
     assert event_types(dm, "r").count("run.changed") == 1
 
 
-def test_patched_takes_old_runs_the_old_way(dm: Duramen, effects: SideEffects) -> None:
+def test_patched_is_false_for_runs_started_before_the_patch(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def a() -> str:
         return effects.do("a")
@@ -83,16 +83,15 @@ def test_patched_takes_old_runs_the_old_way(dm: Duramen, effects: SideEffects) -
 
     @duramen.task
     def job() -> list[str]:
-        got = []
+        results = []
         if new_code[0] and duramen.patched("extra-first"):
-            got.append(extra())
-        got.append(a())
+            results.append(extra())
+        results.append(a())
         duramen.receive("go")
-        return got
+        return results
 
-    for run in ("old",):
-        with pytest.raises(RunParked):
-            dm.run(job, id=run)
+    with pytest.raises(RunParked):
+        dm.run(job, id="old")
     new_code[0] = True
     with pytest.raises(RunParked):
         dm.run(job, id="new")
@@ -159,7 +158,7 @@ def test_undoing_survives_a_kill(dm: Duramen, effects: SideEffects, die: str) ->
     assert [what for what, _ in effects.done] == ["a", "b", "undo b", "undo a"]
 
 
-def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
+def test_cancelling_a_run_that_is_not_executing_ends_it_at_once(dm: Duramen) -> None:
     @duramen.task
     def wait() -> Any:
         return duramen.receive("go")
@@ -172,20 +171,20 @@ def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
     assert {one.status for one in dm.runs()} == {RunStatus.CANCELLED}
 
 
-# -- the time machine
+# -- replays and forks
 @pytest.mark.promise("X21")
-def test_a_replay_touches_nothing(dm: Duramen, effects: SideEffects) -> None:
+def test_a_replay_executes_no_step_and_writes_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
         return effects.do(what)
 
     @duramen.task
     def job() -> list[str]:
-        got = [act("a")]
+        results = [act("a")]
         duramen.sleep(0)
-        got.append(duramen.receive("go"))
-        got.append(act("b"))
-        return got
+        results.append(duramen.receive("go"))
+        results.append(act("b"))
+        return results
 
     dm.start(job, id="r")
     dm.signal("r", "go", "on")
@@ -198,7 +197,7 @@ def test_a_replay_touches_nothing(dm: Duramen, effects: SideEffects) -> None:
 
 
 @pytest.mark.promise("X22")
-def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen, effects: SideEffects) -> None:
+def test_a_fork_continues_from_any_event_and_leaves_the_original_unchanged(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
         return effects.do(what, key)
@@ -215,14 +214,14 @@ def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen
         fork = dm.fork_run("r", f"fork-{event.position}", at=event.position)
         assert dm.resume(fork.id) == ["a done", "b done", "c done"]
         known = [one.data["step"] for one in original[: event.position] if one.type == "step.done"]
-        assert len(effects.done) == 3 - len(known), "what was done before the fork is not done again"
-        assert not set(dict(effects.done).values()) & set(keys.values()), "a fork acts under keys of its own"
-        assert "step.settled" not in event_types(dm, fork.id), "what the original began is no doubt of the fork's"
+        assert len(effects.done) == 3 - len(known), "steps done before the fork are not repeated"
+        assert not set(dict(effects.done).values()) & set(keys.values()), "a fork uses its own keys"
+        assert "step.settled" not in event_types(dm, fork.id), "an intent of the original is not in doubt in the fork"
     assert list(dm.session("r").events()) == original
     assert [event.type for event in dm.session("r").at(3).events()] == event_types(dm, "r")[:3]
 
 
-def test_a_failed_run_can_be_tried_again_as_a_fork(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_run_can_be_retried_as_a_fork(dm: Duramen, effects: SideEffects) -> None:
     broken = [True]
 
     @duramen.step

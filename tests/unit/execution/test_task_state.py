@@ -1,4 +1,4 @@
-"""A task's own state is checkpointed by itself: after subtasks, before irreversible steps, and periodically."""
+"""Automatic checkpoints of a task's state: after subtasks, before irreversible steps, and periodically."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def errand(steps: int) -> int:
 
 
 @pytest.mark.promise("C1")
-def test_the_log_of_a_long_run_shows_all_three_kinds(dm: duramen.Duramen) -> None:
+def test_a_long_run_has_checkpoints_of_all_three_kinds(dm: duramen.Duramen) -> None:
     assert dm.run(errand, 10, id="r", session="s") == 11
     session = dm.session("s")
     kinds = [checkpoint.kind for checkpoint in session.checkpoints()]
@@ -49,26 +49,26 @@ def test_the_log_of_a_long_run_shows_all_three_kinds(dm: duramen.Duramen) -> Non
     assert [len(one.values["seen"]) for one in stored if one is not None] == [11, 10, 8, 4]
 
 
-def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(dm: duramen.Duramen) -> None:
+def test_a_checkpoint_is_stored_right_before_an_irreversible_step(dm: duramen.Duramen) -> None:
     dm.run(errand, 0, id="r", session="s")
-    told = [(event.type, (event.data or {}).get("step")) for event in dm.session("s").events()]
-    at = told.index(("step.started", "pay#1"))
-    assert told[at - 1][0] == "checkpoint"
-    assert told[at - 2][0] in ("checkpoint", "step.done")
+    events = [(event.type, (event.data or {}).get("step")) for event in dm.session("s").events()]
+    at = events.index(("step.started", "pay#1"))
+    assert events[at - 1][0] == "checkpoint"
+    assert events[at - 2][0] in ("checkpoint", "step.done")
 
 
-def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: Any) -> None:
-    asked: list[int] = []
+def test_a_resumed_run_does_not_repeat_its_checkpoints(open_one: Any) -> None:
+    calls: list[int] = []
 
     @duramen.step
     def fragile(number: int) -> int:
-        asked.append(number)
-        if number == 6 and asked.count(6) == 1:
+        calls.append(number)
+        if number == 6 and calls.count(6) == 1:
             raise KeyboardInterrupt
         return number
 
     @duramen.task
-    def goes_on() -> int:
+    def add_up() -> int:
         state = duramen.checkpointed({"n": 0}, every=2)
         for number in range(8):
             state["n"] += fragile(number)
@@ -76,23 +76,23 @@ def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: 
 
     first = open_one()
     with pytest.raises(KeyboardInterrupt):
-        first.run(goes_on, id="r", session="s")
+        first.run(add_up, id="r", session="s")
     before = [one.id for one in first.session("s").checkpoints()]
-    assert first.run(goes_on, id="r", session="s") == sum(range(8))
+    assert first.run(add_up, id="r", session="s") == sum(range(8))
     after = [one.id for one in first.session("s").checkpoints()]
     assert after[-len(before) :] == before
     assert len(before) == 3
-    assert len(after) == 3  # two steps are left: none of the earlier checkpoints is made a second time
+    assert len(after) == 3  # two steps were left, and no earlier checkpoint is repeated
 
 
-def test_a_replay_stores_nothing(dm: duramen.Duramen) -> None:
+def test_a_replay_stores_no_checkpoint(dm: duramen.Duramen) -> None:
     dm.run(errand, 5, id="r", session="s")
     before = dm.session("s").head().position
     assert dm.replay("r", errand) == 6
     assert dm.session("s").head().position == before
 
 
-def test_it_is_for_tasks_only(dm: duramen.Duramen) -> None:
+def test_checkpointed_needs_a_run_and_a_valid_interval(dm: duramen.Duramen) -> None:
     with pytest.raises(InvalidInput, match="outside a run"):
         duramen.checkpointed({})
 

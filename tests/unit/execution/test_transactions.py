@@ -1,4 +1,4 @@
-"""Steps whose rows commit with their outcome, and state that several agents share."""
+"""Rows that commit with the outcome of a step, and shared state."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from duramen import crash_points as crashpoints
 from duramen.errors import InvalidInput, StateConflict, StoreError
 from duramen.stores.sqlite.append import Appender
 
-STORES = ["sqlite", "postgres"]
 
-
-@pytest.fixture(params=STORES)
-def dm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Duramen]:
-    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+@pytest.fixture
+def dm(address: str) -> Iterator[Duramen]:
     with duramen.open(address) as opened:
         opened.run(set_up, id="set-up")
         yield opened
@@ -56,9 +53,7 @@ def rows() -> int:
 
 @pytest.mark.promise("X10", "X11")
 @pytest.mark.parametrize("point", ["step.intended", "step.acted", "step.transacted", "step.recorded", None])
-def test_rows_memory_and_outcome_are_there_together_or_not_at_all(
-    dm: Duramen, effects: SideEffects, point: str | None
-) -> None:
+def test_rows_memory_and_outcome_commit_together(dm: Duramen, effects: SideEffects, point: str | None) -> None:
     @duramen.step
     def pay() -> str:
         insert("ada", 5)
@@ -81,8 +76,8 @@ def test_rows_memory_and_outcome_are_there_together_or_not_at_all(
         finally:
             crashpoints.listen(None)
         events = [event.type for event in dm.session("r").events()]
-        together = point == "step.recorded"
-        assert (dm.run(rows), events.count("step.done"), events.count("memory.added")) == (together,) * 3
+        committed = point == "step.recorded"
+        assert (dm.run(rows), events.count("step.done"), events.count("memory.added")) == (committed,) * 3
     assert dm.run(job, id="r") == "pay done"
     assert dm.run(rows) == 1
     assert [event.data["content"] for event in dm.session("r").events(types="memory.added")] == ["Ada has paid"]
@@ -106,7 +101,7 @@ def test_a_failed_attempt_leaves_no_rows(dm: Duramen, effects: SideEffects) -> N
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_step_may_not_end_the_transaction_itself(dm: Duramen, end: str) -> None:
+def test_a_step_must_not_end_the_transaction(dm: Duramen, end: str) -> None:
     @duramen.step
     def pay() -> None:
         insert("ada", 5).execute(end)
@@ -119,7 +114,7 @@ def test_a_step_may_not_end_the_transaction_itself(dm: Duramen, end: str) -> Non
         dm.run(job, id="r")
 
 
-def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(dm: Duramen) -> None:
+def test_other_writes_during_a_transaction_are_refused(dm: Duramen) -> None:
     refused = []
 
     @duramen.step
@@ -148,7 +143,7 @@ def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(dm: Duramen) -> N
         duramen.transaction()
 
 
-def test_transactions_of_several_runs_follow_one_another(dm: Duramen) -> None:
+def test_transactions_of_concurrent_runs_are_serialized(dm: Duramen) -> None:
     @duramen.step
     def add() -> None:
         connection = duramen.transaction()
@@ -170,13 +165,13 @@ def test_transactions_of_several_runs_follow_one_another(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("X10", "J8")
-def test_a_commit_that_sqlite_undid_by_itself_leaves_no_gap(tmp_path: Path) -> None:
+def test_a_commit_that_sqlite_rolled_back_leaves_no_gap(tmp_path: Path) -> None:
     refusals = [True]
 
     @duramen.step
     def pay() -> None:
         connection = insert("ada", 5)
-        connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, as on a disk that is full
+        connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, like a full disk
 
     @duramen.task
     def job() -> None:
@@ -192,7 +187,7 @@ def test_a_commit_that_sqlite_undid_by_itself_leaves_no_gap(tmp_path: Path) -> N
 
 
 @pytest.mark.promise("J2")
-def test_an_interrupt_as_a_transaction_begins_leaves_none_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_begin_leaves_no_open_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: Appender) -> None:
         raise KeyboardInterrupt
 
@@ -210,7 +205,7 @@ def test_an_interrupt_as_a_transaction_begins_leaves_none_open(tmp_path: Path, m
 
 
 @pytest.mark.promise("M1", "M3")
-def test_a_late_update_is_refused_not_lost(dm: Duramen) -> None:
+def test_a_stale_update_raises_a_conflict(dm: Duramen) -> None:
     plan = dm.state("plan")
     assert plan.get("none yet") == ("none yet", 0)
     assert plan.set({"city": "NYC"}, expected=0, actor="one") == 1
@@ -226,27 +221,27 @@ def test_a_late_update_is_refused_not_lost(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("M1")
-def test_agents_that_count_together_lose_nothing(dm: Duramen) -> None:
+def test_concurrent_updates_lose_nothing(dm: Duramen) -> None:
     def agent() -> None:
         for _ in range(10):
             dm.state("count").update(lambda value: value + 1, default=0)
 
-    together([agent] * 4)
+    run_in_threads([agent] * 4)
     assert dm.state("count").get().value == 40
 
 
 @pytest.mark.promise("M1")
-def test_a_merge_decides_between_two_versions(dm: Duramen) -> None:
+def test_merge_combines_two_versions(dm: Duramen) -> None:
     todo = dm.state("todo")
     todo.set({"a"}, expected=0)
     base = todo.get()
     todo.set({"a", "b"}, expected=base.version)
     merged = todo.merge({"a", "c"}, base, lambda old, theirs, mine: theirs | mine)
     assert merged.value == {"a", "b", "c"} == todo.get().value
-    assert todo.merge({"x"}, todo.get(), lambda *_: pytest.fail("nobody was quicker")).value == {"x"}
+    assert todo.merge({"x"}, todo.get(), lambda *_: pytest.fail("there is nothing to merge")).value == {"x"}
 
 
-def together(work: list[Callable[[], None]]) -> None:
+def run_in_threads(work: list[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""Sleeping, signals, questions, rate limits and deadlines, with a clock that the test owns."""
+"""Sleeping, signals, questions, rate limits and deadlines, on a fake clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nap(seconds: float) -> str:
 
 
 @pytest.mark.promise("X14", "C7")
-def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, clock: FakeClock) -> None:
+def test_a_run_sleeping_for_a_week_uses_no_thread_and_wakes_once(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     dm.start(nap, WEEK, id="r")
     assert dm.work([nap], until_idle=True) == 1
@@ -36,7 +36,7 @@ def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, 
     assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
     clock.advance(WEEK - 1)
     assert open_one().work([nap], until_idle=True) == 0
-    clock.advance(3 * WEEK)  # nobody was there when it should have woken
+    clock.advance(3 * WEEK)  # no worker ran when it was due
     late = open_one()
     assert late.work([nap], until_idle=True) == 1
     assert late.work([nap], until_idle=True) == 0
@@ -44,20 +44,20 @@ def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, 
     assert event_types(late, "r").count("run.resumed") == 1
 
 
-def test_a_short_sleep_is_waited_for_in_place(open_one: Open) -> None:
+def test_a_short_sleep_does_not_park_the_run(open_one: Open) -> None:
     dm = open_one()
     dm._core._engine.patience = 5
-    dm._core._journal.clock = _Real()
+    dm._core._journal.clock = _SystemClock()
     assert dm.run(nap, 0.01, id="r") == "awake"
     assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
-class _Real:
+class _SystemClock:
     def now(self) -> int:
         return int(dt.datetime.now(dt.UTC).timestamp() * 1e6)
 
 
-def test_sleep_until_takes_a_time_with_a_zone(open_one: Open, clock: FakeClock) -> None:
+def test_sleep_until_requires_a_time_zone(open_one: Open, clock: FakeClock) -> None:
     when = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(hours=1)
 
     @duramen.task
@@ -85,7 +85,7 @@ def listener(count: int, timeout: float | None = None) -> list[Any]:
 
 
 @pytest.mark.promise("X15")
-def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -> None:
+def test_signals_are_received_once_and_in_order(open_one: Open) -> None:
     dm = open_one()
     dm.start(listener, 3, id="r")
     dm.signal("r", "news", 1)
@@ -102,7 +102,7 @@ def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -
         later.signal("r", "news", 4)
 
 
-def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> None:
+def test_a_signal_sent_while_the_run_parks_is_not_lost(open_one: Open) -> None:
     dm = open_one()
     engine = dm._core._engine
     dm.start(listener, 1, id="r")
@@ -116,11 +116,11 @@ def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> 
 
     engine.journal.append_prepared = late  # type: ignore[method-assign]
     dm.work([listener], until_idle=True)
-    assert dm.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
+    assert dm.run_info("r").status is RunStatus.DONE, "the worker executed it again"
     assert dm.resume("r") == ["just in time"]
 
 
-def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None:
+def test_receive_times_out(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     with pytest.raises(RunParked):
         dm.run(listener, 1, 60, id="r")
@@ -142,7 +142,7 @@ def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None
 
 @pytest.mark.promise("X15")
 @pytest.mark.parametrize("answer", [True, False])
-def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, effects: SideEffects, answer: bool) -> None:
+def test_a_question_can_be_answered_after_a_restart(open_one: Open, effects: SideEffects, answer: bool) -> None:
     @duramen.step
     def book(flight: str) -> str:
         return effects.do(flight)
@@ -163,7 +163,7 @@ def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, effects: 
     later = open_one()
     later.answer("r", answer, actor="ada")
     with pytest.raises(RunError, match="no open question"):
-        later.answer("r", not answer)  # a second click, which must not answer the next question
+        later.answer("r", not answer)  # a second click must not answer the next question
     if answer:
         with pytest.raises(RunParked, match="Really"):
             later.resume("r")
@@ -174,7 +174,7 @@ def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, effects: 
         later.answer("r", True)
 
 
-def test_a_question_can_have_a_default(open_one: Open, clock: FakeClock) -> None:
+def test_an_unanswered_question_returns_its_default(open_one: Open, clock: FakeClock) -> None:
     @duramen.task
     def polite() -> Any:
         return duramen.ask("Tea?", timeout=3600, default="coffee")
@@ -191,7 +191,7 @@ def test_a_question_can_have_a_default(open_one: Open, clock: FakeClock) -> None
 
 
 class TooMany(Exception):
-    """As HTTP clients raise it."""
+    """A rate limit as HTTP clients raise it."""
 
     def __init__(self, after: str) -> None:
         super().__init__("429 Too Many Requests")
@@ -200,7 +200,7 @@ class TooMany(Exception):
 
 @pytest.mark.promise("X13")
 @pytest.mark.parametrize("how", ["error", "header", "date"])
-def test_a_rate_limit_is_a_durable_timer_and_no_failure(
+def test_a_rate_limit_is_a_durable_timer_not_a_failure(
     open_one: Open, clock: FakeClock, effects: SideEffects, how: str
 ) -> None:
     later = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(seconds=90)
@@ -231,7 +231,7 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(
 
 
 @pytest.mark.promise("X12", "X13")
-def test_being_told_to_wait_is_no_attempt_after_a_restart_either(
+def test_rate_limits_do_not_count_as_attempts_after_a_restart(
     open_one: Open, clock: FakeClock, effects: SideEffects
 ) -> None:
     @duramen.step(retry=Retry(attempts=2, first=10, jitter=0))
@@ -254,7 +254,7 @@ def test_being_told_to_wait_is_no_attempt_after_a_restart_either(
     assert open_one().resume("r", job) == "answered"
 
 
-def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
+def test_two_concurrent_answers_give_one_answer(open_one: Open) -> None:
     @duramen.task
     def curious() -> list[Any]:
         return [duramen.ask("First?"), duramen.ask("Second?")]
@@ -266,10 +266,10 @@ def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
     history = engine.history
 
     async def slow(row: Any, at: int | None = None) -> Any:
-        found = await history(row, at)
+        known = await history(row, at)
         engine.history = history  # type: ignore[method-assign]
-        await dm._core.answer("r", "theirs")  # by somebody else, after this one has looked
-        return found
+        await dm._core.answer("r", "theirs")  # another person answers after this call has read the history
+        return known
 
     engine.history = slow  # type: ignore[method-assign]
     dm.answer("r", "mine")
@@ -279,7 +279,7 @@ def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
 
 
 @pytest.mark.promise("X12")
-def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_attempts_and_pauses_survive_a_restart(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=3, first=10, factor=2, jitter=0))
     def flaky() -> None:
         effects.do("flaky")

@@ -1,33 +1,27 @@
-"""Workers: taking up, taking over, queues with limits, and schedules."""
+"""Workers: executing and taking over runs, queues with limits, and schedules."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from programs.child_processes import until
-from programs.side_effects import SideEffects
+from programs.side_effects import Open, SideEffects, close_all
 
 import duramen
 from duramen import Duramen, Queue, RunStatus, Schedule
 from duramen.errors import InvalidInput, LeaseLost
+from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
-
-Open = Callable[[], Duramen]
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def open_one(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Open]:
-    """Opens handles, as new processes would."""
-    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+def open_one(address: str, clock: FakeClock) -> Iterator[Open]:
+    """Opens handles, as new processes would. The in-memory store cannot have several."""
     opened: list[Duramen] = []
 
     def open_one() -> Duramen:
@@ -36,8 +30,7 @@ def open_one(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -
         return opened[-1]
 
     yield open_one
-    for dm in opened:
-        dm.close()
+    close_all(opened)
 
 
 @duramen.task
@@ -45,41 +38,39 @@ def echo(value: int) -> int:
     return value
 
 
-class Serving:
-    """A worker on a thread."""
-
-    def __init__(self, dm: Duramen, *tasks: object, **options: object) -> None:
-        self._dm = dm
-        self._thread = threading.Thread(target=lambda: dm.work(tasks, **options), daemon=True)  # type: ignore[arg-type]
-        self._thread.start()
-
-    def __enter__(self) -> None:
-        until(lambda: self._dm._core._workers, "the worker")
-
-    def __exit__(self, *_: object) -> None:
-        self._dm.stop_working()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+@contextmanager
+def working(handles: list[Duramen], *tasks: Any, **options: Any) -> Iterator[None]:
+    """A worker of each handle, on its own thread. They are stopped at the end of the block."""
+    threads = [threading.Thread(target=dm.work, args=(tasks,), kwargs=options, daemon=True) for dm in handles]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(dm._core._workers for dm in handles), "the workers")
+    yield
+    for dm in handles:
+        dm.stop_working()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
-def test_a_worker_takes_up_what_any_process_starts(open_one: Open) -> None:
-    with Serving(open_one(), echo):
+def test_a_worker_executes_runs_started_by_any_process(open_one: Open) -> None:
+    with working([open_one()], echo):
         other = open_one()
         handles = [other.start(echo, number) for number in range(20)]
         assert [handle.result(timeout=60) for handle in handles] == list(range(20))
 
 
-def test_a_waiting_worker_and_waiter_are_woken_at_once(open_one: Open) -> None:
-    """The net of a second is not what carries: twenty rounds there and back take less than twenty seconds."""
+def test_workers_and_callers_are_woken_without_polling(open_one: Open) -> None:
+    """With polling once a second, twenty round trips would take twenty seconds."""
     dm = open_one()
-    with Serving(open_one(), echo):
+    with working([open_one()], echo):
         began = time.monotonic()
         for number in range(20):
             assert dm.start(echo, number).result(timeout=60) == number
         assert time.monotonic() - began < 20
 
 
-def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
+def test_a_worker_ignores_unknown_tasks_versions_and_queues(open_one: Open) -> None:
     @duramen.task
     def unknown() -> None: ...
 
@@ -98,7 +89,9 @@ def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
         dm.work([len])  # type: ignore[list-item]
 
 
-def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+def test_runs_start_by_priority_then_age_and_after_their_delay(
+    open_one: Open, clock: FakeClock, effects: SideEffects
+) -> None:
     @duramen.task
     def act(what: str) -> None:
         effects.do(what)
@@ -116,15 +109,15 @@ def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: Fake
 
 
 @pytest.mark.promise("X16")
-def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
-    stopped, go_on = threading.Event(), threading.Event()
+def test_after_a_takeover_only_the_new_owner_can_write(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
+    stopped, resume = threading.Event(), threading.Event()
 
     @duramen.step
     def act(what: str) -> str:
         effects.do(what)
         if what == "first" and effects.times("first") == 1:
             stopped.set()
-            go_on.wait(60)
+            resume.wait(60)
         return what
 
     @duramen.task
@@ -145,45 +138,41 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, e
     thread.start()
     stopped.wait(60)
     assert other.run_info("r").status is RunStatus.RUNNING
-    assert other.work([job], until_idle=True) == 0, "while the lease holds, nobody else may"
+    assert other.work([job], until_idle=True) == 0, "no other worker executes it while the lease is valid"
     clock.advance(31)
     assert other.work([job], until_idle=True) == 1
     before = [event.hash for event in other.session("r").events()]
-    go_on.set()
+    resume.set()
     thread.join(60)
-    assert lost, "the old owner is told"
-    assert [event.hash for event in other.session("r").events()] == before, "and wrote nothing"
+    assert lost, "the old owner gets an error"
+    assert [event.hash for event in other.session("r").events()] == before, "the old owner wrote nothing"
     assert other.resume("r") == ["first", "second"]
 
 
-def test_a_lease_is_kept_as_long_as_a_step_takes(open_one: Open, clock: FakeClock) -> None:
+def test_a_lease_is_renewed_while_a_step_runs(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     dm._core._engine.lease_seconds = 0.3
 
+    def expiry() -> int:
+        lease = drive(dm._core._journal.store.lease("default", "r"))
+        return lease.expires if lease else 0
+
     @duramen.step
-    def slow() -> bool:
-        first = dm._core._journal.store
-        fence = _expires(dm)
-        until(lambda: _advance(clock, dm) and _expires(dm) > fence, "a renewal")
-        return first is not None
+    def slow() -> str:
+        before = expiry()
+
+        def renewed() -> bool:
+            clock.advance(0.001)
+            return expiry() > before
+
+        until(renewed, "a renewal")
+        return "renewed"
 
     @duramen.task
-    def job() -> bool:
+    def job() -> str:
         return slow()
 
-    assert dm.run(job, id="r") is True
-
-
-def _advance(clock: FakeClock, dm: Duramen) -> bool:
-    clock.advance(0.001)
-    return True
-
-
-def _expires(dm: Duramen) -> int:
-    from duramen.runtime import drive
-
-    lease = drive(dm._core._journal.store.lease("default", "r"))
-    return lease.expires if lease else 0
+    assert dm.run(job, id="r") == "renewed"
 
 
 # -- queues
@@ -191,7 +180,7 @@ def _expires(dm: Duramen) -> int:
 
 @pytest.mark.promise("X28")
 @pytest.mark.parametrize("per_key", [False, True])
-def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key: bool) -> None:
+def test_a_queue_limits_concurrency_across_workers(open_one: Open, per_key: bool) -> None:
     active: dict[str, int] = {}
     most: dict[str, int] = {}
     mutex = threading.Lock()
@@ -202,7 +191,7 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
             active[key] = active.get(key, 0) + 1
             most[key] = max(most.get(key, 0), active[key])
             most["all"] = max(most.get("all", 0), sum(active.values()))
-        if per_key:  # as long as it takes until others are there too
+        if per_key:  # wait until runs of other keys are active too
             until(lambda: most["all"] > 2, "runs of several keys at a time")
         else:
             time.sleep(0.02)
@@ -216,13 +205,13 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
     queue = Queue("mail", concurrency=2, per_key=per_key)
     dm = open_one()
     handles = [dm.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
-    with Serving(open_one(), job, queues=[queue]), Serving(open_one(), job, queues=[queue]):
+    with working([open_one(), open_one()], job, queues=[queue]):
         for handle in handles:
             handle.result(timeout=120)
     assert most["all"] <= (6 if per_key else 2)
     assert max(most[key] for key in "abc") <= 2
     if per_key:
-        assert most["all"] > 2, "the keys do not hold each other up"
+        assert most["all"] > 2, "keys do not block each other"
 
 
 @pytest.mark.promise("X28")
@@ -240,7 +229,7 @@ def test_a_queue_limits_the_rate_of_starts(open_one: Open, clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": (0, 1)}, {"rate": (1, 0)}, {"name": ""}])
-def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
+def test_invalid_queues_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Queue(**({"name": "q"} | options))  # type: ignore[arg-type]
 
@@ -250,7 +239,7 @@ def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
 
 @pytest.mark.promise("X24")
 @pytest.mark.parametrize(("missed", "expected"), [("one", 1), ("all", 5), ("skip", 0)])
-def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
+def test_missed_ticks_follow_the_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
     nightly = Schedule("nightly", echo, every=3600, args=[1], missed=missed)  # type: ignore[arg-type]
     dm = open_one()
     assert dm.work([], schedules=[nightly], until_idle=True) == 0
@@ -262,7 +251,9 @@ def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, 
     runs = {one.id for one in dm.runs(task="echo")}
     assert len(runs) == 1 + expected
     ticks = [event.data["tick"] for event in dm.session("schedule:nightly").events()]
-    assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], "it is journaled how far it got"
+    assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], (
+        "the journal records each tick that was handled"
+    )
     assert all(run.startswith("nightly@") for run in runs)
 
 
@@ -285,9 +276,9 @@ def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> N
     assert {one.status for one in workers[0].runs()} == {RunStatus.DONE}
 
 
-def test_cron_counts_in_its_time_zone() -> None:
+def test_cron_uses_its_time_zone() -> None:
     summer = Schedule("s", echo, cron="30 2 * * *", tz="Europe/Berlin")
-    ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night in which the clocks change
+    ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night of a clock change
     first, second = next(ticks), next(ticks)
     assert (second - first) // 3_600_000_000 in (23, 24, 25)
 
@@ -303,6 +294,6 @@ def test_cron_counts_in_its_time_zone() -> None:
         {"every": 1, "tz": "Mars"},
     ],
 )
-def test_nonsense_schedules_are_refused(options: dict[str, object]) -> None:
+def test_invalid_schedules_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         Schedule("s", echo, **options)  # type: ignore[arg-type]

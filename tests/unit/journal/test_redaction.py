@@ -1,4 +1,4 @@
-"""Credentials never reach the journal, and what only looks like one stays."""
+"""Credentials never reach the journal. Data that only looks like a credential is stored unchanged."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LONG = "q7Zt" * 9
 
 
 def stored(data: Any, **settings: Any) -> Any:
-    """What an append leaves in the journal."""
+    """The data that an append stores."""
     with duramen.open("memory:", **settings) as dm:
         answer = dm.session("s").append("note", data)
         (event,) = dm.session("s").events()
-        assert event.data == answer.data, "the answer shows what was stored, not what was given"
+        assert event.data == answer.data, "append returns the stored data, not the given data"
         return event.data
 
 
 def leaks(data: Any, planted: str = PLANTED) -> bool:
-    found = repr(stored(data))
-    return planted in found or planted[:7] in found
+    text = repr(stored(data))
+    return planted in text or planted[:7] in text
 
 
 # -- by name
@@ -48,7 +48,7 @@ def leaks(data: Any, planted: str = PLANTED) -> bool:
         *("passwords", "api_keys", "apiKeys", "private_keys"),
     ],
 )
-def test_text_and_bytes_under_a_telling_name_are_replaced(name: str) -> None:
+def test_values_under_credential_names_are_redacted(name: str) -> None:
     for value in (PLANTED, PLANTED.encode(), bytearray(PLANTED.encode()), [PLANTED], (PLANTED,), {PLANTED}):
         assert not leaks({name: value})
     assert stored({name: PLANTED}) == {name: REDACTED}
@@ -78,17 +78,17 @@ def test_text_and_bytes_under_a_telling_name_are_replaced(name: str) -> None:
     ],
     ids=lambda data: repr(data)[:40],
 )
-def test_what_only_looks_like_a_credential_stays(data: Any) -> None:
+def test_harmless_data_is_not_redacted(data: Any) -> None:
     assert stored(data) == data
 
 
-def test_a_tool_schema_with_a_password_field_stays() -> None:
+def test_a_tool_schema_with_a_password_field_is_not_redacted() -> None:
     field = {"type": "string", "description": "The user's password"}
     schema = {"type": "object", "properties": {"password": field, "api_key": {"type": "string"}}}
     assert stored({"tools": [{"input_schema": schema}]}) == {"tools": [{"input_schema": schema}]}
 
 
-def test_what_the_caller_holds_is_left_alone() -> None:
+def test_the_object_of_the_caller_is_not_modified() -> None:
     data = {"password": PLANTED, "headers": [["cookie", PLANTED]], "text": f"Bearer {LONG}"}
     before = copy.deepcopy(data)
     stored(data)
@@ -118,11 +118,11 @@ def test_what_the_caller_holds_is_left_alone() -> None:
     ],
     ids=lambda data: repr(data)[:50],
 )
-def test_headers_in_every_shape(data: Any) -> None:
+def test_credential_headers_are_redacted_in_every_shape(data: Any) -> None:
     assert not leaks(data)
 
 
-def test_the_other_headers_stay() -> None:
+def test_other_headers_are_not_redacted() -> None:
     pairs = [["accept", "text/html"], ["cookie", PLANTED], ["x", "y", "z"], "odd", ["one"]]
     assert stored({"headers": pairs}) == {"headers": [["accept", "text/html"], ["cookie", REDACTED], *pairs[2:]]}
     plain = [{"name": "city", "value": "Hamburg"}]
@@ -158,12 +158,12 @@ ARGUMENTS = {"user": "ada", "password": PLANTED, "n": 1}
     ],
     ids=lambda text: text[:60],
 )
-def test_json_inside_text_is_searched(text: str) -> None:
+def test_credentials_in_json_inside_text_are_redacted(text: str) -> None:
     assert not leaks(text)
     assert not leaks({"tool_calls": [{"function": {"name": "login", "arguments": text}}]})
 
 
-def test_the_rest_of_the_json_stays_as_it_was() -> None:
+def test_the_rest_of_the_json_is_unchanged() -> None:
     text = '{"user":"ada",  "password": "' + PLANTED + '", "n":1}'
     assert stored(text) == '{"user":"ada",  "password": "' + REDACTED + '", "n":1}'
     harmless = '{"max_tokens":"5", "required":["password"], "next_page_token":"abc"}'
@@ -183,11 +183,11 @@ def test_the_rest_of_the_json_stays_as_it_was() -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_well_known_shapes_are_replaced_anywhere(text: str) -> None:
+def test_well_known_token_formats_are_redacted_anywhere(text: str) -> None:
     planted = text[-24:-6]
     assert not leaks(text, planted)
     assert not leaks({"log": f"before {text} after"}, planted)
-    assert not leaks(["x" * 40_000 + f" {text} "], planted), "also in text so large that it is stored apart"
+    assert not leaks(["x" * 40_000 + f" {text} "], planted), "also in text that is stored as a blob"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_well_known_shapes_are_replaced_anywhere(text: str) -> None:
         f"mongodb+srv://ada:{PLANTED}@cluster0.example.net/x",
     ],
 )
-def test_passwords_in_urls_are_replaced(url: str) -> None:
+def test_passwords_in_urls_are_redacted(url: str) -> None:
     assert not leaks(f"connect to {url} please")
     assert "connect to " in stored(f"connect to {url} please")
     assert REDACTED in stored(url)
@@ -215,16 +215,16 @@ def test_passwords_in_urls_are_replaced(url: str) -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_no_text_makes_the_search_slow(text: str) -> None:
-    started = time.perf_counter()
+def test_no_text_makes_redaction_slow(text: str) -> None:
+    started = time.process_time()
     Redactor().text(text)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
 
 
-# -- configured
+# -- configuration
 
 
-def test_names_can_be_added_and_kept() -> None:
+def test_names_can_be_added_and_exempted() -> None:
     own = Redactor(extra=["Membership"], keep=["token", "X-Api-Key"])
     data = {"membership": PLANTED, "token": "Hel", "x-api-key": "public", "password": PLANTED}
     expected = {"membership": REDACTED, "token": "Hel", "x-api-key": "public", "password": REDACTED}
@@ -232,12 +232,12 @@ def test_names_can_be_added_and_kept() -> None:
     assert stored(json.dumps(data), redact=own) == json.dumps(expected)
 
 
-def test_values_can_be_left_alone() -> None:
+def test_redaction_by_value_can_be_disabled() -> None:
     data = {"text": f"Bearer {LONG}", "password": PLANTED}
     assert stored(data, redact=Redactor(values=False)) == {"text": f"Bearer {LONG}", "password": REDACTED}
 
 
-def test_it_can_be_switched_off() -> None:
+def test_redaction_can_be_disabled() -> None:
     data = {"password": PLANTED, "text": f"Bearer {LONG}", "headers": [["cookie", PLANTED]]}
     assert stored(data, redact=False) == data
 
@@ -253,7 +253,7 @@ class Login:
     log: list[str]
 
 
-def test_planted_secrets_are_in_no_byte_of_the_files(tmp_path: Path) -> None:
+def test_planted_secrets_are_in_no_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     key = f"sk-proj-{LONG}"
     with duramen.open(path) as dm:

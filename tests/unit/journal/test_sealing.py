@@ -1,4 +1,4 @@
-"""Encryption at rest: what is sealed is in no byte of the store, opens only in its place, and goes with its key."""
+"""Encryption at rest: sealed data is unreadable in the store, opens only at its own position, and needs its key."""
 
 from __future__ import annotations
 
@@ -33,21 +33,14 @@ class Diagnosis:
     text: str
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "agent.db")
-    return str(request.getfixturevalue("postgres_url"))
-
-
 @pytest.fixture(autouse=True)
-def _no_key_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DURAMEN_KEY", raising=False)
     monkeypatch.delenv("DURAMEN_FILE_KEY", raising=False)
 
 
 def plant(dm: duramen.Duramen, *subjects: str | None) -> None:
-    """The secret in every way that data can be stored, about a person and about nobody."""
+    """Store the secret in every form that data can have, with and without a subject."""
     for subject in subjects or (None, "ada"):
         session = dm.session(f"s-{subject}")
         session.append("note", {"text": PLANTED}, subject=subject)
@@ -65,7 +58,7 @@ def query(address: str, sql: str) -> list[tuple[Any, ...]]:
         return list(sqlite.execute(sql.replace("duramen.", "duramen_")))
 
 
-def found_in(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ()) -> list[str]:
+def files_with(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ()) -> list[str]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent not in without)
     return [path.name for path in files if planted.encode() in path.read_bytes()]
 
@@ -74,21 +67,21 @@ def found_in(folder: Path, planted: str = PLANTED, without: Sequence[Path] = ())
 
 
 @pytest.mark.promise("G1")
-def test_a_sealed_secret_is_in_no_byte_of_the_files(tmp_path: Path) -> None:
+def test_a_sealed_secret_is_in_no_file(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", key=OLD) as dm:
         plant(dm)
         assert {path.name for path in tmp_path.iterdir()} > {"agent.db", "agent.db-wal", "agent.db-shm"}
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         assert dm.verify().ok
         assert next(dm.session("s-ada").events(types="diagnosis")).data == Diagnosis(PLANTED)
-    assert found_in(tmp_path) == []
+    assert files_with(tmp_path) == []
     with duramen.open(tmp_path / "plain.db") as dm:
         plant(dm)
-        assert "plain.db-wal" in found_in(tmp_path), "the search finds what is not sealed"
+        assert "plain.db-wal" in files_with(tmp_path), "the search finds unsealed data"
 
 
 @pytest.mark.promise("G1")
-def test_a_sealed_secret_is_in_no_byte_of_the_cluster(postgres_server: PostgresServer) -> None:
+def test_a_sealed_secret_is_in_no_file_of_the_postgres_cluster(postgres_server: PostgresServer) -> None:
     def search(database: str, **settings: Any) -> list[str]:
         url = postgres_server.create_database(database)
         with duramen.open(url, **settings) as dm:
@@ -96,24 +89,24 @@ def test_a_sealed_secret_is_in_no_byte_of_the_cluster(postgres_server: PostgresS
             assert dm.verify().ok
         tables = query(url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'duramen'")
         assert len(tables) >= 6
-        found = []
+        leaks = []
         for (table,) in tables:
             rows = query(url, f"SELECT t::text FROM duramen.{table} t")
             text = "".join(row[0] for row in rows)
-            found += [table] if PLANTED in text or PLANTED.encode().hex() in text else []
+            leaks += [table] if PLANTED in text or PLANTED.encode().hex() in text else []
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CHECKPOINT")
             (own,) = connection.execute("SELECT oid FROM pg_database WHERE datname = %s", (database,)).fetchone() or ()
         folder = postgres_server.data_directory
         others = [path for path in (folder / "base").iterdir() if path.name.isdigit() and path.name != str(own)]
-        return found + found_in(folder, without=others)
+        return leaks + files_with(folder, without=others)
 
     assert search("sealed", key=OLD) == []
-    assert "events" in search("plain"), "the search finds what is not sealed"
+    assert "events" in search("plain"), "the search finds unsealed data"
 
 
 @pytest.mark.promise("G1")
-def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_key_encrypts_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.db"
 
     def write(dm: duramen.Duramen) -> None:
@@ -122,11 +115,11 @@ def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with duramen.open(path, file_key=OLD, workspace=f"space {PLANTED}") as dm:
         write(dm)
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         dm.erase(f"person {PLANTED}")
         assert dm.verify().ok
     assert not any(file.read_bytes().startswith(b"SQLite format 3") for file in tmp_path.iterdir())
-    assert found_in(tmp_path) == []
+    assert files_with(tmp_path) == []
     for wrong in ({"file_key": NEW}, {}):
         with pytest.raises(NotAStore, match="encrypted with another key"):
             duramen.open(path, **wrong)
@@ -136,14 +129,14 @@ def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write(dm)
     with duramen.open(tmp_path / "plain.db") as dm:
         pass
-    assert not (tmp_path / "plain.db").read_bytes().startswith(b"SQLite format 3"), "the environment's key counts"
+    assert not (tmp_path / "plain.db").read_bytes().startswith(b"SQLite format 3"), "the key of the environment is used"
 
 
-# -- in its place
+# -- at its own position
 
 
 @pytest.mark.promise("G1")
-def test_an_envelope_opens_only_where_it_was_sealed() -> None:
+def test_an_envelope_opens_only_at_its_own_position() -> None:
     place = payload_place("w", "s", 1)
     envelope = seal(b"body", EnvelopeFlags.PLAIN, OLD, bytes(12), place)
     assert unseal(envelope, OLD, place) == (EnvelopeFlags.SEALED, b"body")
@@ -158,7 +151,7 @@ def test_an_envelope_opens_only_where_it_was_sealed() -> None:
 
 
 def forge(path: Path, row: tuple[str, str, int], payload: bytes) -> None:
-    """What somebody could do who can write the file and knows how hashes are made, but has no key."""
+    """Change a row as an attacker could who can write the file and compute hashes, but has no key."""
     workspace, session, position = row
     with closing(apsw.Connection(str(path))) as db:
         where = "(SELECT sid FROM duramen_sessions WHERE workspace = ? AND session = ?)"
@@ -173,7 +166,7 @@ def forge(path: Path, row: tuple[str, str, int], payload: bytes) -> None:
 
 @pytest.mark.promise("G1", "J10")
 @pytest.mark.parametrize("target", [("one", "s", 2), ("one", "t", 2), ("two", "s", 2)], ids=repr)
-def test_a_sealed_row_moved_elsewhere_does_not_open(tmp_path: Path, target: tuple[str, str, int]) -> None:
+def test_a_sealed_row_moved_to_another_position_does_not_open(tmp_path: Path, target: tuple[str, str, int]) -> None:
     path = tmp_path / "agent.db"
     for workspace in ("one", "two"):
         with duramen.open(path, key=OLD, workspace=workspace) as dm:
@@ -212,7 +205,7 @@ def test_a_data_key_moved_to_another_workspace_does_not_open(tmp_path: Path) -> 
 
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("subject", [None, "ada"])
-def test_a_wrong_or_missing_key_is_named_at_opening(address: str, subject: str | None) -> None:
+def test_a_wrong_or_missing_key_is_reported_at_open(address: str, subject: str | None) -> None:
     with duramen.open(address, key=OLD) as dm:
         dm.session("s").append("note", PLANTED, subject=subject)
     with pytest.raises(WrongKey) as wrong:
@@ -226,7 +219,7 @@ def test_a_wrong_or_missing_key_is_named_at_opening(address: str, subject: str |
 
 
 @pytest.mark.promise("G1")
-def test_a_key_may_come_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_can_be_given_in_every_supported_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, key=OLD) as dm:
         dm.session("s").append("note", 1)
@@ -245,7 +238,7 @@ def test_a_key_may_come_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("from_function", [False, True], ids=["given", "function"])
 @pytest.mark.parametrize("key", ["", "  ", ",", b"", [], "short", b"short", "é" * 32, [OLD, "short"], 7, [7]], ids=repr)
-def test_a_key_that_is_none_does_not_leave_data_unsealed(key: Any, from_function: bool) -> None:
+def test_an_empty_or_invalid_key_is_refused(key: Any, from_function: bool) -> None:
     with pytest.raises(InvalidInput) as refused:
         duramen.open("memory:", key=(lambda: key) if from_function else key)
     assert "new_key" in refused.value.hint
@@ -253,14 +246,14 @@ def test_a_key_that_is_none_does_not_leave_data_unsealed(key: Any, from_function
 
 @pytest.mark.promise("G1")
 @pytest.mark.parametrize("value", ["  ", ","])
-def test_a_blank_key_in_the_environment_is_refused_too(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_a_blank_key_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("DURAMEN_KEY", value)
     with pytest.raises(InvalidInput):
         duramen.open("memory:")
 
 
 @pytest.mark.promise("G1")
-def test_a_store_may_become_sealed_later(address: str) -> None:
+def test_an_unsealed_store_can_be_sealed_later(address: str) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", "open")
         dm.session("s").append("note", "open", subject="ada")
@@ -277,7 +270,7 @@ PAYLOADS = "SELECT payload FROM duramen.events ORDER BY hash"
 
 
 @pytest.mark.promise("G2")
-def test_keys_rotate_under_way_without_touching_payloads(address: str) -> None:
+def test_keys_rotate_while_handles_are_open_without_rewriting_payloads(address: str) -> None:
     with duramen.open(address, key=OLD) as old, duramen.open(address, key=[NEW, OLD]) as both:
         for subject in (None, "ada", "bob"):
             old.session("s").append("note", PLANTED, subject=subject)
@@ -285,7 +278,7 @@ def test_keys_rotate_under_way_without_touching_payloads(address: str) -> None:
         before = query(address, PAYLOADS)
         assert old.rotate_key(NEW) == 3
         assert query(address, PAYLOADS) == before
-        assert old.rotate_key(NEW) == 0, "called again, it finds nothing to move"
+        assert old.rotate_key(NEW) == 0, "a second call has nothing to rotate"
         for handle in (old, both):
             handle.session("s").append("note", PLANTED, subject="ada")
             handle.session("s").append("note", PLANTED, subject=f"new with {id(handle)}")
@@ -308,10 +301,10 @@ def sealing(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.mark.promise("G3")
-def test_what_was_erased_is_in_no_byte_of_the_files(tmp_path: Path, sealing: dict[str, Any]) -> None:
+def test_erased_data_is_in_no_file(tmp_path: Path, sealing: dict[str, Any]) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, **sealing) as dm, duramen.open(path, **sealing) as other:
-        for number in range(60):  # many, so that pages split and move
+        for number in range(60):  # enough rows to split pages
             dm.session(f"s{number % 7}").append("note", f"{number} {PLANTED}" * 9, subject=f"{PLANTED} {number}")
             dm.session("s").append("note", f"neighbour {number}")
         dm.session("s").append("large", [PLANTED] * 20_000, subject=f"{PLANTED} 0")
@@ -320,7 +313,7 @@ def test_what_was_erased_is_in_no_byte_of_the_files(tmp_path: Path, sealing: dic
         list(other.session("s").events())
         for number in range(60):
             assert dm.erase(f"{PLANTED} {number}").payloads >= 1
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
         for handle in (dm, other):
             assert handle.verify().ok
             assert [e.data for e in handle.session("s").events(stop=60)] == [f"neighbour {n}" for n in range(60)]
@@ -340,7 +333,7 @@ dm.erase("ada")
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("point", ["erase.begun", "erase.removed", "erase.committed"])
-def test_an_erasure_survives_a_kill_whole_or_not_at_all(tmp_path: Path, point: str) -> None:
+def test_a_killed_erasure_happened_completely_or_not_at_all(tmp_path: Path, point: str) -> None:
     path = tmp_path / "agent.db"
     ended = subprocess.run([sys.executable, "-c", ERASER, str(path), point], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -350,12 +343,12 @@ def test_an_erasure_survives_a_kill_whole_or_not_at_all(tmp_path: Path, point: s
         assert [event.erased for event in events] == [erased] * 20 + [False] * erased
         assert dm.verify().ok
         dm.erase("ada")
-        assert found_in(tmp_path) == [], "erasing again finishes the work, log included"
+        assert files_with(tmp_path) == [], "erasing again completes the erasure, including the log"
         assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
-def test_an_erasure_that_a_reader_held_up_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_an_erasure_blocked_by_a_reader_is_completed_by_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, timeout=0.2) as dm:
         dm.session("s").append("note", PLANTED, subject="ada")
@@ -365,17 +358,17 @@ def test_an_erasure_that_a_reader_held_up_is_finished_by_the_next(tmp_path: Path
                 dm.erase("ada")
             assert "erase again" in busy.value.hint
         dm.erase("ada")
-        assert found_in(tmp_path) == []
+        assert files_with(tmp_path) == []
 
 
 @pytest.mark.promise("G3")
-def test_a_guess_cannot_be_checked_against_what_an_erasure_leaves(address: str) -> None:
+def test_the_hash_left_by_an_erasure_cannot_confirm_a_guess(address: str) -> None:
     with duramen.open(address) as dm:
         dm.session("s").append("note", "yes", subject="ada")
         ((payload, salt),) = query(address, "SELECT payload, salt FROM duramen.events, duramen.subjects")
         dm.erase("ada")
         ((left,),) = query(address, "SELECT payload_hash FROM duramen.events WHERE position = 1")
-        assert left == payload_digest(payload, salt), "with the salt a guess could be checked"
+        assert left == payload_digest(payload, salt), "with the salt, a guess could be confirmed"
         assert left != payload_digest(payload)
         assert query(address, "SELECT * FROM duramen.subjects") == []
         if not address.startswith("postgresql:"):
@@ -384,7 +377,7 @@ def test_a_guess_cannot_be_checked_against_what_an_erasure_leaves(address: str) 
 
 
 @pytest.mark.promise("G3")
-def test_an_erased_person_is_in_no_row(address: str) -> None:
+def test_an_erased_subject_is_in_no_row(address: str) -> None:
     with duramen.open(address) as dm:
         plant(dm, "ada", PLANTED)
         report = dm.erase("ada")
@@ -394,13 +387,13 @@ def test_an_erased_person_is_in_no_row(address: str) -> None:
         for table in ("events", "blobs", "subjects", "cursors", "leases"):
             cells = [cell for row in query(address, f"SELECT * FROM duramen.{table}") for cell in row]
             assert all(PLANTED.encode() not in cell for cell in cells if isinstance(cell, bytes))
-            assert table == "events" or PLANTED not in repr(cells), "the session's id is not data about its subject"
+            assert table == "events" or PLANTED not in repr(cells), "the id of a session may contain the secret"
 
 
 @pytest.mark.promise("G2", "G3")
-def test_a_backup_from_before_an_erasure_is_shut_by_the_next_rotation(tmp_path: Path) -> None:
-    """A whole copy carries its data keys, wrapped: the master key opens it as long as that key lives. After an
-    erasure, rotating the master key and destroying the old one is what makes older copies unreadable."""
+def test_a_backup_from_before_an_erasure_is_unreadable_after_key_rotation(tmp_path: Path) -> None:
+    """A copy of the file contains its wrapped data keys, so the master key opens it. To make older copies unreadable
+    after an erasure, rotate the master key and destroy the old one."""
     path, backup = tmp_path / "agent.db", tmp_path / "backup" / "agent.db"
     backup.parent.mkdir()
     with duramen.open(path, key=OLD) as dm:
@@ -411,7 +404,7 @@ def test_a_backup_from_before_an_erasure_is_shut_by_the_next_rotation(tmp_path: 
         dm.rotate_key(NEW)
     assert PLANTED.encode() not in backup.read_bytes()
     with duramen.open(backup, key=OLD) as dm:
-        assert [event.data for event in dm.session("s").events()] == [PLANTED], "the old key still lives here"
+        assert [event.data for event in dm.session("s").events()] == [PLANTED], "the old key still opens the backup"
     with pytest.raises(WrongKey):
         duramen.open(backup, key=NEW)
     with duramen.open(path, key=NEW) as dm:

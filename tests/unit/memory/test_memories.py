@@ -1,4 +1,4 @@
-"""Memories: said, said again, replaced, read as of any time, listed; on every store, from both APIs."""
+"""Memories: stored, confirmed, replaced, read as of any time and listed."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
 
 
 def after(seconds: float) -> dt.datetime:
-    """So long after the clock's start."""
+    """So many seconds after the start of the clock."""
     return START + dt.timedelta(seconds=seconds)
 
 
 @pytest.fixture
 def handle(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
-    """A handle on each store in turn, with a clock that stands."""
+    """A handle on each store in turn. Its clock moves only when a test advances it."""
     with open_memory(any_address, clock=clock) as dm:
         yield dm
         assert dm.verify().ok
 
 
 @pytest.fixture
-def quick(clock: FakeClock) -> Iterator[duramen.Duramen]:
+def in_memory(clock: FakeClock) -> Iterator[duramen.Duramen]:
     with open_memory("memory:", clock=clock) as dm:
         yield dm
 
 
 @pytest.mark.promise("S8", "S10")
-def test_a_memory_keeps_all_that_was_said_of_it(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_memory_stores_all_its_details(handle: duramen.Duramen, clock: FakeClock) -> None:
     session = handle.session("talk")
     cause = session.append("note", "a reason")
-    told: Any = {
+    details: Any = {
         "kind": "preference", "subject": "ada", "key": "seat", "title": "Seats", "speaker": "Ada", "importance": 0.9,
         "confidence": 0.7, "metadata": {"trip": 8, "tags": ["a"]}, "valid_from": after(-60), "valid_to": after(60),
         "ttl": 30, "actor": "planner", "cause": cause.position,
     }  # fmt: skip
-    made = session.remember("Ada likes aisle seats", **told)
-    for found in (
+    made = session.remember("Ada likes aisle seats", **details)
+    for memory in (
         made,
         handle.memory.get(made.id),
         *handle.memory.list(subject="ada"),
         *handle.memory.history(made.id),
     ):
-        assert found == made
+        assert memory == made
     assert (made.content, made.kind, made.key, made.title, made.speaker) == (
         "Ada likes aisle seats", "preference", "seat", "Seats", "Ada",
     )  # fmt: skip
@@ -64,8 +64,8 @@ def test_a_memory_keeps_all_that_was_said_of_it(handle: duramen.Duramen, clock: 
     assert (made.valid_from, made.valid_to, made.expires) == (after(-60), after(60), after(30))
     assert (made.recorded, made.confirmed, made.times, made.current) == (START, START, 1, True)
     assert made.metadata == {"trip": 8, "tags": ["a"]}
-    where, _, position = made.source.rpartition("#")
-    event = next(handle.session(where).events(start=int(position)))
+    session_name, _, position = made.source.rpartition("#")
+    event = next(handle.session(session_name).events(start=int(position)))
     assert (event.type, event.actor, event.cause, event.subject) == ("memory.added", "planner", cause.position, "ada")
     assert event.data["content"] == made.content
     bare = handle.memory.remember("Nothing else is known")
@@ -77,7 +77,7 @@ def test_a_memory_keeps_all_that_was_said_of_it(handle: duramen.Duramen, clock: 
 
 
 @pytest.mark.promise("S4", "E6")
-def test_the_same_thing_said_twice_is_one(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_the_same_text_twice_is_one_memory(handle: duramen.Duramen, clock: FakeClock) -> None:
     first = handle.memory.remember("Caf\u00e9 opens  at nine", importance=0.3, confidence=0.4)
     clock.advance(5)
     again = handle.session("s").remember(" Cafe\u0301 opens at nine\n", importance=0.8)
@@ -92,7 +92,7 @@ def test_the_same_thing_said_twice_is_one(handle: duramen.Duramen, clock: FakeCl
 
 @pytest.mark.promise("S4")
 @pytest.mark.parametrize("key", [None, "cfg"])
-def test_what_is_told_of_something_said_again_is_what_is_stored(
+def test_remembering_again_returns_the_stored_memory(
     handle: duramen.Duramen, clock: FakeClock, key: str | None
 ) -> None:
     first = handle.memory.remember("The port is 80", key=key)
@@ -103,23 +103,21 @@ def test_what_is_told_of_something_said_again_is_what_is_stored(
 
 
 @pytest.mark.promise("S4")
-def test_what_is_forgotten_while_it_is_said_again_is_no_error(
-    handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = handle.memory.remember("Ada likes tea", kind="fact")
-    stored = Catalog._stored
+def test_forgetting_during_a_repeat_is_not_an_error(handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = handle.memory.remember("Ada likes tea", kind="fact")
+    load = Catalog._stored
 
-    async def too_late(self: Catalog, session: str, position: int) -> Memory | None:
-        handle.memory.forget(said.id)  # as another process might in this moment
-        return await stored(self, session, position)
+    async def forget_first(self: Catalog, session: str, position: int) -> Memory | None:
+        handle.memory.forget(first.id)  # as another process could
+        return await load(self, session, position)
 
-    monkeypatch.setattr(Catalog, "_stored", too_late)
+    monkeypatch.setattr(Catalog, "_stored", forget_first)
     again = handle.memory.remember("Ada likes tea", kind="fact")
-    assert (again.id, again.content) == (said.id, said.content)
+    assert (again.id, again.content) == (first.id, first.content)
     assert list(handle.memory.list()) == []
 
 
-def test_title_and_metadata_of_a_later_saying_count(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_repeat_updates_title_and_metadata(handle: duramen.Duramen, clock: FakeClock) -> None:
     first = handle.memory.remember("The port is 80", metadata={"v": 1}, importance=0.8)
     clock.advance(5)
     second = handle.memory.remember("The port is 80", metadata={"v": 2})
@@ -138,23 +136,23 @@ def test_title_and_metadata_of_a_later_saying_count(handle: duramen.Duramen, clo
         (1, False), (2, False), (2, True),
     ]  # fmt: skip
     same = handle.memory.remember("The port is 80", metadata={"v": 2}, title="Harbour")
-    assert (same.times, same.source) == (4, third.source), "nothing new: it is confirmed"
+    assert (same.times, same.source) == (4, third.source), "nothing new: the stored version is confirmed"
     handle.memory.forget(first.id)
     assert list(handle.memory.list()) == []
 
 
 @pytest.mark.promise("S4", "X11")
-def test_a_step_that_tells_more_of_what_is_known_is_heard(handle: duramen.Duramen) -> None:
+def test_a_step_updates_the_metadata_of_a_known_memory(handle: duramen.Duramen) -> None:
     @duramen.step
-    def tell() -> None:
+    def remember_port() -> None:
         duramen.remember("The port is 80", metadata={"v": 2})
 
     @duramen.task
-    def told() -> None:
-        tell()
+    def configure() -> None:
+        remember_port()
 
     handle.memory.remember("The port is 80", metadata={"v": 1})
-    handle.run(told, id="run")
+    handle.run(configure, id="run")
     (known,) = handle.memory.list()
     assert (known.times, known.metadata) == (2, {"v": 2})
 
@@ -165,24 +163,24 @@ def test_a_step_that_tells_more_of_what_is_known_is_heard(handle: duramen.Durame
     [{"kind": "preference"}, {"key": "k"}, {"subject": "ada"}, {"scope": "session"}, {"speaker": "Bob"}],
     ids=str,
 )
-def test_what_differs_in_kind_key_scope_or_speaker_is_another(quick: duramen.Duramen, other: Any) -> None:
-    one = quick.session("s").remember("yes")
-    two = quick.session("s").remember("yes", **other)
+def test_another_kind_key_scope_or_speaker_is_another_memory(in_memory: duramen.Duramen, other: Any) -> None:
+    one = in_memory.session("s").remember("yes")
+    two = in_memory.session("s").remember("yes", **other)
     assert one.id != two.id
-    assert len(list(quick.memory.list(everyone=True))) == 2
+    assert len(list(in_memory.memory.list(everyone=True))) == 2
 
 
 @pytest.mark.promise("S4")
-def test_case_and_punctuation_make_another_memory_and_so_does_one_letter_at_the_end(quick: duramen.Duramen) -> None:
+def test_texts_that_differ_in_one_character_are_different_memories(in_memory: duramen.Duramen) -> None:
     texts = ["Tea", "tea", "tea.", "te a", "x" * 300_000 + "a", "x" * 300_000 + "b"]
-    assert len({quick.memory.remember(text).id for text in texts}) == len(texts)
+    assert len({in_memory.memory.remember(text).id for text in texts}) == len(texts)
 
 
-# -- one in place of another
+# -- replacement by key
 
 
 @pytest.mark.promise("S5")
-def test_a_newer_one_takes_the_place_of_an_older_one(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_newer_memory_with_the_same_key_replaces_the_older(handle: duramen.Duramen, clock: FakeClock) -> None:
     old = handle.memory.remember("Ada lives in Rome", key="home", subject="ada")
     clock.advance(10)
     new = handle.memory.remember("Ada lives in Oslo", key="home", subject="ada")
@@ -198,19 +196,19 @@ def test_a_newer_one_takes_the_place_of_an_older_one(handle: duramen.Duramen, cl
 
 
 @pytest.mark.promise("S5")
-def test_a_chain_is_read_as_of_every_instant(handle: duramen.Duramen, clock: FakeClock) -> None:
-    said = ["A", "B", "A", "C", "C", "A"]
-    for letter in said:
+def test_the_value_of_a_key_is_read_as_of_any_instant(handle: duramen.Duramen, clock: FakeClock) -> None:
+    letters = ["A", "B", "A", "C", "C", "A"]
+    for letter in letters:
         handle.memory.remember(f"the value is {letter}", key="value")
         clock.advance(10)
-    for index, letter in enumerate(said):
+    for index, letter in enumerate(letters):
         for instant in (after(10 * index), after(10 * index + 9.999999)):
             then = handle.memory.as_of(instant)
             assert contents(then.list()) == contents(then.recall("value")) == [f"the value is {letter}"]
     assert list(handle.memory.as_of(after(-0.000001)).list()) == []
     (now,) = handle.memory.list()
     history = handle.memory.history(now.id)
-    assert [one.content[-1] for one in history] == said
+    assert [one.content[-1] for one in history] == letters
     assert [one.current for one in history] == [False] * 5 + [True]
     session = handle.session("s")
     event = session.append("note", "now")
@@ -220,7 +218,7 @@ def test_a_chain_is_read_as_of_every_instant(handle: duramen.Duramen, clock: Fak
 
 
 @pytest.mark.promise("S5")
-def test_news_of_the_past_is_history_at_once(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_memory_that_was_valid_earlier_is_history_at_once(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("Ada lives in Oslo", key="home", valid_from=after(-100))
     clock.advance(10)
     past = handle.memory.remember("Ada lived in Rome", key="home", valid_from=after(-500))
@@ -230,7 +228,7 @@ def test_news_of_the_past_is_history_at_once(handle: duramen.Duramen, clock: Fak
 
 
 @pytest.mark.promise("S5")
-def test_what_ended_a_memory_was_not_known_before_it_was_said(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_as_of_ignores_a_replacement_recorded_later(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("Ada lives in Rome", key="home")
     handle.memory.remember("The sale runs", key="sale", valid_to=after(50))
     clock.advance(100)
@@ -245,7 +243,7 @@ def test_what_ended_a_memory_was_not_known_before_it_was_said(handle: duramen.Du
 
 
 @pytest.mark.promise("S5")
-def test_what_begins_later_hides_nothing_until_then(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_future_memory_hides_nothing_until_it_is_valid(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("Ada lives in Rome", key="home")
     plan = handle.memory.remember("Ada lives in Oslo", key="home", valid_from=after(100))
     assert plan.valid_from == after(100)
@@ -264,7 +262,7 @@ def test_what_begins_later_hides_nothing_until_then(handle: duramen.Duramen, clo
 
 
 @pytest.mark.promise("S5")
-def test_a_clock_that_goes_back_hides_nothing(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_clock_that_moves_backwards_hides_nothing(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.session("a").remember("Ada lives in Rome", key="home")
     handle.session("a").remember("The cat is grey")
     clock.advance(-50)
@@ -278,7 +276,7 @@ def test_a_clock_that_goes_back_hides_nothing(handle: duramen.Duramen, clock: Fa
 
 @pytest.mark.promise("S5")
 @pytest.mark.parametrize("year", [1, 1969, 1970, 9999])
-def test_times_far_away_are_kept(handle: duramen.Duramen, year: int) -> None:
+def test_distant_times_are_stored(handle: duramen.Duramen, year: int) -> None:
     on = dt.datetime(year, 1, 1, tzinfo=dt.UTC)
     made = handle.memory.remember("The week before today it rained", valid_from=on, fresh=True)
     assert abs(made.valid_from - on) < dt.timedelta(milliseconds=1)
@@ -286,11 +284,11 @@ def test_times_far_away_are_kept(handle: duramen.Duramen, year: int) -> None:
     assert contents(handle.memory.as_of(dt.datetime.max.replace(tzinfo=dt.UTC)).recall("rain")) == [made.content]
 
 
-# -- ends
+# -- expiry
 
 
 @pytest.mark.promise("S8")
-def test_a_ttl_ends_recall_and_begins_anew_when_said_again(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_ttl_ends_recall_and_restarts_with_a_repeat(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("The gate is B12", ttl=10)
     handle.memory.remember("The gate code is 4711", ttl=dt.timedelta(seconds=20))
     clock.advance(9.999999)
@@ -306,7 +304,7 @@ def test_a_ttl_ends_recall_and_begins_anew_when_said_again(handle: duramen.Duram
     assert contents(handle.memory.recall("gate")) == ["The gate is B12"]
 
 
-def test_what_was_over_holds_again_when_it_is_said_again(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_repeat_makes_an_ended_memory_valid_again(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("The sale runs", valid_to=after(10))
     clock.advance(5)
     handle.memory.remember("The sale runs")
@@ -320,7 +318,7 @@ def test_what_was_over_holds_again_when_it_is_said_again(handle: duramen.Duramen
 # -- lists and scopes
 
 
-def test_lists_are_in_order_and_take_a_limit_and_kinds(handle: duramen.Duramen) -> None:
+def test_lists_are_ordered_and_filter_by_kind_and_limit(handle: duramen.Duramen) -> None:
     for number in range(7):
         handle.memory.remember(f"fact {number}", kind="reference" if number % 3 == 0 else "fact")
     assert contents(handle.memory.list()) == [f"fact {number}" for number in range(7)]
@@ -331,17 +329,17 @@ def test_lists_are_in_order_and_take_a_limit_and_kinds(handle: duramen.Duramen) 
     assert list(handle.memory.list(kinds="preference")) == []
 
 
-def test_a_list_goes_over_many_pages(quick: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_reads_many_pages(in_memory: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duramen.memory.catalog.catalog._PAGE", 3)
     for number in range(10):
-        quick.memory.remember(f"fact {number}")
-    assert len(list(quick.memory.list())) == 10
-    assert len(list(quick.memory.list(limit=7))) == 7
-    assert len(list(quick.memory.list(limit=6))) == 6
+        in_memory.memory.remember(f"fact {number}")
+    assert len(list(in_memory.memory.list())) == 10
+    assert len(list(in_memory.memory.list(limit=7))) == 7
+    assert len(list(in_memory.memory.list(limit=6))) == 6
 
 
 @pytest.mark.promise("G4", "S3")
-def test_who_may_recall_it_is_its_scope(handle: duramen.Duramen) -> None:
+def test_the_scope_decides_who_recalls_a_memory(handle: duramen.Duramen) -> None:
     talk = handle.session("talk")
     talk.remember("sun: for all")
     talk.remember("sun: about ada", subject="ada")
@@ -350,19 +348,19 @@ def test_who_may_recall_it_is_its_scope(handle: duramen.Duramen) -> None:
     talk.remember("sun: in this session", scope="session")
     talk.remember("sun: ada in this session", subject="ada", scope="session")
 
-    def seen(**whose: Any) -> set[str]:
-        found = contents(handle.memory.recall("sun", **whose))
-        assert sorted(found) == sorted(contents(handle.memory.list(**whose)))
-        return {text.removeprefix("sun: ") for text in found}
+    def visible(**audience: Any) -> set[str]:
+        texts = contents(handle.memory.recall("sun", **audience))
+        assert sorted(texts) == sorted(contents(handle.memory.list(**audience)))
+        return {text.removeprefix("sun: ") for text in texts}
 
-    everybody = {"for all", "about ada for all"}
-    assert seen() == everybody
-    assert seen(subject="ada") == everybody | {"about ada"}
-    assert seen(subject="nobody") == everybody
-    assert seen(session="talk") == everybody | {"in this session", "ada in this session"}
-    assert seen(session="talk", subject="bob") == everybody | {"in this session", "ada in this session", "about bob"}
-    assert seen(session="other") == everybody
-    assert len(seen(everyone=True)) == 6
+    for_all = {"for all", "about ada for all"}
+    assert visible() == for_all
+    assert visible(subject="ada") == for_all | {"about ada"}
+    assert visible(subject="nobody") == for_all
+    assert visible(session="talk") == for_all | {"in this session", "ada in this session"}
+    assert visible(session="talk", subject="bob") == for_all | {"in this session", "ada in this session", "about bob"}
+    assert visible(session="other") == for_all
+    assert len(visible(everyone=True)) == 6
     assert "about bob" not in talk.recall("sun", subject="ada").text
     assert "in this session" not in handle.session("other").recall("sun", subject="ada").text
 
@@ -378,9 +376,9 @@ def test_the_same_text_in_two_scopes_is_two_memories(handle: duramen.Duramen) ->
         handle.memory.get(mine.id)
 
 
-# -- whatever is said
+# -- random sequences
 
-SAYINGS = st.lists(
+STATEMENTS = st.lists(
     st.tuples(
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from([None, "k", "l"]),
@@ -392,19 +390,19 @@ SAYINGS = st.lists(
 )
 
 
-def holds(one: Memory, now: dt.datetime) -> bool:
-    """Whether a memory holds at a time. What was not said ahead holds at once, whatever the clocks."""
-    begun = one.valid_from <= max(now, one.recorded)
-    return begun and (one.valid_to is None or one.valid_to > now)
+def is_valid(memory: Memory, now: dt.datetime) -> bool:
+    """Whether a memory is valid at a time. Unless dated ahead it is valid at once, even if the clock moved back."""
+    begun = memory.valid_from <= max(now, memory.recorded)
+    return begun and (memory.valid_to is None or memory.valid_to > now)
 
 
 @pytest.mark.promise("S4", "S5")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
-@given(SAYINGS)
-def test_one_of_a_key_and_one_of_an_id_is_current(sayings: list[Any]) -> None:
+@given(STATEMENTS)
+def test_one_memory_per_key_and_per_id_is_current(statements: list[Any]) -> None:
     clock = FakeClock()
     with open_memory("memory:", clock=clock, embedder="none") as dm:
-        for text, key, subject, begins, wait in sayings:
+        for text, key, subject, begins, wait in statements:
             time = None if begins is None else dt.datetime.fromtimestamp(clock.now() / 1e6 + begins, dt.UTC)
             dm.memory.remember(text, key=key, subject=subject, valid_from=time)
             clock.advance(wait)
@@ -415,12 +413,12 @@ def test_one_of_a_key_and_one_of_an_id_is_current(sayings: list[Any]) -> None:
                 first, second = sorted((one, other), key=lambda memory: memory.valid_from)
                 assert first.valid_to is not None
                 assert first.valid_to <= second.valid_from
-                assert second.valid_from > second.recorded, "only what was said ahead of its time stands beside another"
-        assert {(key, subject) for _, key, subject, *_ in sayings} == {(one.key, one.subject) for one in current}
-        said: dict[str, Memory] = {}
+                assert second.valid_from > second.recorded, "only a memory dated ahead may coexist with another"
+        assert {(key, subject) for _, key, subject, *_ in statements} == {(one.key, one.subject) for one in current}
+        versions: dict[str, Memory] = {}
         for one in current:
-            said |= {found.source: found for found in dm.memory.history(one.id)}
-        assert len(said) == len(sayings), "every event is in somebody's history"
+            versions |= {version.source: version for version in dm.memory.history(one.id)}
+        assert len(versions) == len(statements), "every event is in a history"
         recalled = {hit.memory.source for hit in dm.memory.recall("a b c", everyone=True, limit=50)}
         now = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
-        assert recalled == {one.source for one in current if holds(one, now)}
+        assert recalled == {one.source for one in current if is_valid(one, now)}

@@ -1,4 +1,4 @@
-"""Bad input to memory: refused with a hint before anything is stored, and never in the way of what is good."""
+"""Bad input to memory is refused with a hint before anything is stored. Unusual input is stored and found."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAIVE = dt.datetime(2025, 1, 1)
 THEN = NAIVE.replace(tzinfo=dt.UTC)
 
 
-class RecordingOutlet(dt.tzinfo):
-    """A time zone that does not know where it is."""
+class NoOffset(dt.tzinfo):
+    """A time zone without a UTC offset."""
 
     def utcoffset(self, _: dt.datetime | None) -> None:
         return None
 
 
-LOST = NAIVE.replace(tzinfo=RecordingOutlet())
+NO_OFFSET = NAIVE.replace(tzinfo=NoOffset())
 
 
 @duramen.register(name="test_memory_input.Tag")
@@ -39,9 +39,9 @@ def dm() -> Iterator[duramen.Duramen]:
         yield opened
 
 
-def refused(work: Callable[[], Any]) -> None:
+def assert_refused(call: Callable[[], Any]) -> None:
     with pytest.raises(InvalidInput) as error:
-        work()
+        call()
     assert error.value.hint
 
 
@@ -67,8 +67,8 @@ BAD_DETAILS: dict[str, list[Any]] = {
     ],
     "importance": [-0.1, 1.1, "x", True, None, float("nan")],
     "confidence": [2, None],
-    "valid_from": [5, NAIVE, LOST, "2025-01-01"],
-    "valid_to": [5, NAIVE, LOST],
+    "valid_from": [5, NAIVE, NO_OFFSET, "2025-01-01"],
+    "valid_to": [5, NAIVE, NO_OFFSET],
     "ttl": [0, -1, True, "x", 1e-9, float("inf"), float("nan"), dt.timedelta(0), dt.timedelta(days=99_999)],
     "scope": ["x", 5, [], "subject"],
     "nonsense": [1],
@@ -77,14 +77,14 @@ BAD_DETAILS: dict[str, list[Any]] = {
 
 @pytest.mark.promise("S3")
 @pytest.mark.parametrize("name", BAD_DETAILS)
-def test_what_cannot_be_remembered_is_refused(dm: duramen.Duramen, name: str) -> None:
+def test_remember_refuses_bad_details(dm: duramen.Duramen, name: str) -> None:
     for value in BAD_DETAILS[name]:
         if name == "content":
-            refused(lambda value=value: dm.memory.remember(value))  # type: ignore[misc]
-            refused(lambda value=value: dm.session("s").remember(value))  # type: ignore[misc]
+            assert_refused(lambda value=value: dm.memory.remember(value))  # type: ignore[misc]
+            assert_refused(lambda value=value: dm.session("s").remember(value))  # type: ignore[misc]
         else:
-            refused(lambda value=value: dm.memory.remember("x", **{name: value}))  # type: ignore[misc]
-    refused(lambda: dm.memory.remember("x", valid_from=THEN, valid_to=THEN))
+            assert_refused(lambda value=value: dm.memory.remember("x", **{name: value}))  # type: ignore[misc]
+    assert_refused(lambda: dm.memory.remember("x", valid_from=THEN, valid_to=THEN))
     assert list(dm.memory.list(everyone=True)) == []
     assert [row.session for row in dm.sessions()] == []
 
@@ -93,7 +93,7 @@ BAD_OPTIONS: dict[str, list[Any]] = {
     "limit": [0, -1, "x", True, 1.5, None],
     "kinds": [5, [5], "", ["a\0"], b"x"],
     "metadata": [5, "x", [1]],
-    "since": [5, NAIVE, LOST],
+    "since": [5, NAIVE, NO_OFFSET],
     "until": ["x", NAIVE],
     "threshold": ["x", 2, -1, True, float("nan")],
     "diversity": [-1, 1.1],
@@ -106,36 +106,36 @@ BAD_OPTIONS: dict[str, list[Any]] = {
 
 @pytest.mark.promise("S3")
 @pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_a_search_that_cannot_be_is_refused(dm: duramen.Duramen, name: str) -> None:
+def test_recall_and_list_refuse_bad_options(dm: duramen.Duramen, name: str) -> None:
     dm.memory.remember("hello world")
     for value in BAD_OPTIONS[name]:
-        given: Any = {name: value}
-        refused(lambda given=given: dm.memory.recall("hello", **given))  # type: ignore[misc]
-        refused(lambda given=given: dm.memory.as_of(THEN).recall("hello", **given))  # type: ignore[misc]
+        options: Any = {name: value}
+        assert_refused(lambda options=options: dm.memory.recall("hello", **options))  # type: ignore[misc]
+        assert_refused(lambda options=options: dm.memory.as_of(THEN).recall("hello", **options))  # type: ignore[misc]
         if name in ("limit", "kinds", "subject", "session", "everyone", "nonsense"):
-            refused(lambda given=given: list(dm.memory.list(**given)))  # type: ignore[misc]
+            assert_refused(lambda options=options: list(dm.memory.list(**options)))  # type: ignore[misc]
         if name in ("kinds", "subject", "session", "everyone", "nonsense"):
-            refused(lambda given=given: dm.memory.forget_before(THEN, **given))  # type: ignore[misc]
+            assert_refused(lambda options=options: dm.memory.forget_before(THEN, **options))  # type: ignore[misc]
 
 
 @pytest.mark.promise("S3")
-def test_queries_ids_times_and_budgets_are_checked(dm: duramen.Duramen) -> None:
-    given: Any
-    for given in ("", "  ", None, 5, b"x"):
-        refused(lambda given=given: dm.memory.recall(given))  # type: ignore[misc]
-    for given in (None, 5, NAIVE, LOST, "yesterday"):
-        refused(lambda given=given: dm.memory.as_of(given))  # type: ignore[misc]
-        refused(lambda given=given: dm.memory.forget_before(given))  # type: ignore[misc]
-    for work in (dm.memory.get, dm.memory.history, dm.memory.forget):
-        for given in NAMES:
-            refused(lambda work=work, given=given: work(given))  # type: ignore[misc]
-    for work in (dm.memory.get, dm.memory.forget):
+def test_bad_queries_ids_times_and_budgets_are_refused(dm: duramen.Duramen) -> None:
+    value: Any
+    for value in ("", "  ", None, 5, b"x"):
+        assert_refused(lambda value=value: dm.memory.recall(value))  # type: ignore[misc]
+    for value in (None, 5, NAIVE, NO_OFFSET, "yesterday"):
+        assert_refused(lambda value=value: dm.memory.as_of(value))  # type: ignore[misc]
+        assert_refused(lambda value=value: dm.memory.forget_before(value))  # type: ignore[misc]
+    for method in (dm.memory.get, dm.memory.history, dm.memory.forget):
+        for value in NAMES:
+            assert_refused(lambda method=method, value=value: method(value))  # type: ignore[misc]
+    for method in (dm.memory.get, dm.memory.forget):
         with pytest.raises(UnknownMemory):
-            work("nope")
+            method("nope")
     assert dm.memory.history("nope") == []
     for wrong in ({"budget": 49}, {"budget": "x"}, {"budget": True}, {"recent": -1}, {"limit": 0}, {"subject": 5}):
-        given = wrong
-        refused(lambda given=given: dm.session("s").recall("x", **given))  # type: ignore[misc]
+        value = wrong
+        assert_refused(lambda value=value: dm.session("s").recall("x", **value))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_queries_ids_times_and_budgets_are_checked(dm: duramen.Duramen) -> None:
         "\u202eevil",
     ],
 )
-def test_any_text_is_remembered_and_found(any_address: str, text: str) -> None:
+def test_any_text_is_stored_and_found(any_address: str, text: str) -> None:
     with duramen.open(any_address, embedder=EMBEDDER) as dm:
         made = dm.memory.remember(text, fresh=True)
         assert dm.memory.get(made.id).content == text
@@ -160,7 +160,7 @@ def test_any_text_is_remembered_and_found(any_address: str, text: str) -> None:
         assert dm.verify().ok
 
 
-NO_MEMORIES: list[Any] = [
+BAD_EVENTS: list[Any] = [
     {"content": "x"},
     {"content": "x", "kind": 5},
     {"content": "", "kind": "fact"},
@@ -175,11 +175,11 @@ NO_MEMORIES: list[Any] = [
 ]
 
 
-def test_an_event_that_only_looks_like_a_memory_harms_nobody(any_address: str) -> None:
+def test_a_malformed_memory_event_is_ignored(any_address: str) -> None:
     with duramen.open(any_address, embedder=EMBEDDER) as dm:
         dm.memory.remember("hello")
         session = dm.session("s")
-        for data in NO_MEMORIES:
+        for data in BAD_EVENTS:
             event = session.append("memory.added", data)
             assert "That did not work" in session.use_memory_tool("forget", {"ref": f"s#{event.position}"})
         assert [memory.content for memory in dm.memory.list(everyone=True)] == ["hello"]
@@ -187,7 +187,7 @@ def test_an_event_that_only_looks_like_a_memory_harms_nobody(any_address: str) -
         assert dm.verify().ok
 
 
-CALLS: list[tuple[Any, Any]] = [
+BAD_CALLS: list[tuple[Any, Any]] = [
     ("recall", {}), ("recall", None), ("recall", []), ("recall", {"query": 5}), ("recall", {"query": " "}),
     ("recall", {"query": "x", "limit": "5"}), ("recall", {"query": "x", "limit": 0}), ("nope", {}), ([], {}),
     ("remember", {}), ("remember", {"content": ""}), ("remember", {"content": "x", "kind": 5}),
@@ -199,19 +199,19 @@ CALLS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.promise("R4")
-@pytest.mark.parametrize(("name", "arguments"), CALLS, ids=repr)
-def test_a_wrong_call_of_a_tool_is_told_to_the_model(dm: duramen.Duramen, name: Any, arguments: Any) -> None:
-    said = dm.session("s").use_memory_tool(name, arguments)
-    assert said.startswith("That did not work: ")
-    assert "Hint: " in said
+@pytest.mark.parametrize(("name", "arguments"), BAD_CALLS, ids=repr)
+def test_a_bad_tool_call_returns_an_error_to_the_model(dm: duramen.Duramen, name: Any, arguments: Any) -> None:
+    answer = dm.session("s").use_memory_tool(name, arguments)
+    assert answer.startswith("That did not work: ")
+    assert "Hint: " in answer
     assert list(dm.memory.list(everyone=True)) == []
 
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "sealed"])
-def test_a_memory_of_nobody_is_in_no_persons_scope(key: bytes | None) -> None:
+def test_subject_scope_needs_a_subject(key: bytes | None) -> None:
     with duramen.open("memory:", embedder=EMBEDDER, key=key) as dm:
-        refused(lambda: dm.memory.remember("x", scope="subject"))
+        assert_refused(lambda: dm.memory.remember("x", scope="subject"))
         with pytest.raises(DuramenError):
             dm.session("s").append("memory.added", {"content": "x", "kind": "fact", "scope": "subject"})
         assert list(dm.memory.list(everyone=True)) == []

@@ -1,4 +1,4 @@
-"""Search: words, meaning and time in one ranking, with filters, reasons and all that can be missing."""
+"""Search ranks by words, meaning and time, filters, explains its hits, and reports what was missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 from programs.child_processes import until
-from programs.embedding import Counted
+from programs.counting_embedder import CountingEmbedder
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 
 import duramen
@@ -32,12 +32,12 @@ def handle(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 
 @pytest.fixture
-def quick(clock: FakeClock) -> Iterator[duramen.Duramen]:
+def in_memory(clock: FakeClock) -> Iterator[duramen.Duramen]:
     with open_memory("memory:", clock=clock) as dm:
         yield dm
 
 
-# -- what is found
+# -- results
 
 FACTS = [
     "Ada prefers an aisle seat on long flights",
@@ -52,7 +52,7 @@ FACTS = [
 PARAPHRASES = {
     "Where does she like to sit on a plane?": 0,
     "Which operating system is installed on the test machine?": 1,
-    "Scope child makes classical music?": 2,
+    "Whose child makes classical music?": 2,
     "When do we settle bills?": 3,
     "Where can I get a coffee?": 4,
     "Why did the pipeline fail?": 5,
@@ -66,7 +66,7 @@ def test_a_paraphrase_finds_the_fact_in_another_session(
     tmp_path: Path, installed: InstalledModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(*_: Any, **__: Any) -> Any:
-        raise AssertionError("somebody went to the network")
+        raise AssertionError("a network connection was opened")
 
     monkeypatch.setattr(socket.socket, "connect", offline)
     monkeypatch.delenv("DURAMEN_EMBEDDER", raising=False)
@@ -76,17 +76,17 @@ def test_a_paraphrase_finds_the_fact_in_another_session(
             dm.session(f"session {number}").remember(fact)
         dm.memory.catch_up()
     with duramen.open(path) as dm:
-        found = {query: contents(dm.memory.recall(query, limit=2)) for query in PARAPHRASES}
+        results = {query: contents(dm.memory.recall(query, limit=2)) for query in PARAPHRASES}
         assert dm.memory.waiting() == 0
-        first = sum(hits[0] == FACTS[PARAPHRASES[query]] for query, hits in found.items())
-        assert all(FACTS[PARAPHRASES[query]] in hits for query, hits in found.items()), found
+        first = sum(hits[0] == FACTS[PARAPHRASES[query]] for query, hits in results.items())
+        assert all(FACTS[PARAPHRASES[query]] in hits for query, hits in results.items()), results
         assert first >= 7
         text = dm.session("session 47").recall("Where does she like to sit on a plane?").text
         assert FACTS[0] in text
 
 
 @pytest.mark.promise("S2")
-def test_names_paraphrases_and_times_are_found_by_one_query(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_one_query_finds_names_paraphrases_and_times(handle: duramen.Duramen, clock: FakeClock) -> None:
     handle.memory.remember("Invoice RX-4711 was paid")
     handle.memory.remember("The hound sleeps in the kitchen")
     handle.memory.remember("The walk went along the river", kind="episode")
@@ -113,31 +113,31 @@ def test_hits_are_sorted_limited_and_explained(handle: duramen.Duramen) -> None:
     for number in range(30):
         handle.memory.remember("tea " * (number % 5 + 1) + f"and cake {number}", importance=number / 30)
     handle.memory.catch_up()
-    every = handle.memory.recall("tea and cake", limit=100)
-    assert len(every) == 30
-    assert [hit.score for hit in every] == sorted((hit.score for hit in every), reverse=True)
-    for hit in every:
+    hits = handle.memory.recall("tea and cake", limit=100)
+    assert len(hits) == 30
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits:
         assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
         assert 0 <= hit.likeness <= 1
-    assert {"words", "meaning", "importance"} <= set(every.hits[0].parts)
-    assert contents(handle.memory.recall("tea and cake")) == contents(every)[:10]
-    assert contents(handle.memory.recall("tea and cake", limit=1)) == contents(every)[:1]
+    assert {"words", "meaning", "importance"} <= set(hits.hits[0].parts)
+    assert contents(handle.memory.recall("tea and cake")) == contents(hits)[:10]
+    assert contents(handle.memory.recall("tea and cake", limit=1)) == contents(hits)[:1]
 
 
 @pytest.mark.promise("S3")
-def test_nothing_is_below_the_threshold(handle: duramen.Duramen) -> None:
+def test_no_hit_is_below_the_threshold(handle: duramen.Duramen) -> None:
     for text in ("a brown dog", "a brown cat", "rain tomorrow", "a hound"):
         handle.memory.remember(text, fresh=True)
-    every = handle.memory.recall("brown dog", limit=10)
-    assert len(every) == 4
+    hits = handle.memory.recall("brown dog", limit=10)
+    assert len(hits) == 4
     for threshold in (0.1, 0.4, 0.9, 1.0):
-        found = handle.memory.recall("brown dog", threshold=threshold)
-        assert set(contents(found)) == {hit.memory.content for hit in every if hit.likeness >= threshold}
+        above = handle.memory.recall("brown dog", threshold=threshold)
+        assert set(contents(above)) == {hit.memory.content for hit in hits if hit.likeness >= threshold}
     assert list(handle.memory.recall("quantum chromodynamics", threshold=0.5)) == []
 
 
 @pytest.mark.promise("S3")
-def test_filters_hold_inside_the_search(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_filters_apply_before_the_limit(handle: duramen.Duramen, clock: FakeClock) -> None:
     for number in range(40):
         handle.memory.remember(
             f"tea number {number}",
@@ -164,36 +164,36 @@ def test_filters_hold_inside_the_search(handle: duramen.Duramen, clock: FakeCloc
 
 
 @pytest.mark.promise("E4")
-def test_of_equals_the_newer_ranks_higher(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_newer_memories_rank_higher_among_equals(handle: duramen.Duramen, clock: FakeClock) -> None:
     for days in (400, 30, 90, 0):
         handle.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
     handle.memory.catch_up()
-    found = handle.memory.recall("tea")
-    assert [hit.memory.kind for hit in found] == ["k0", "k30", "k90", "k400"]
-    newest, *_, oldest = (hit.parts["recency"] for hit in found)
+    result = handle.memory.recall("tea")
+    assert [hit.memory.kind for hit in result] == ["k0", "k30", "k90", "k400"]
+    newest, *_, oldest = (hit.parts["recency"] for hit in result)
     assert newest == pytest.approx(0.05)
     assert 0 < oldest < newest / 2
 
 
 @pytest.mark.promise("E4")
-def test_how_fast_newness_fades_is_a_setting(quick: duramen.Duramen, clock: FakeClock) -> None:
+def test_the_half_life_of_recency_is_a_setting(in_memory: duramen.Duramen, clock: FakeClock) -> None:
     for days in (0, 10):
-        quick.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
+        in_memory.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
 
-    def fading(**setting: Any) -> float:
-        new, old = (hit.parts["recency"] for hit in quick.memory.recall("tea", **setting))
+    def remaining(**setting: Any) -> float:
+        new, old = (hit.parts["recency"] for hit in in_memory.memory.recall("tea", **setting))
         return old / new
 
-    assert fading(half_life=dt.timedelta(days=10)) == pytest.approx(0.5, abs=0.01)
-    assert fading(half_life=5 * DAY) == pytest.approx(0.25, abs=0.01)
-    assert fading(half_life=None) == fading() > 0.9
+    assert remaining(half_life=dt.timedelta(days=10)) == pytest.approx(0.5, abs=0.01)
+    assert remaining(half_life=5 * DAY) == pytest.approx(0.25, abs=0.01)
+    assert remaining(half_life=None) == remaining() > 0.9
     for wrong in (0, -1, float("nan"), float("inf"), True, "90", dt.timedelta(0), 10**12):
         with pytest.raises(InvalidInput, match="half_life"):
-            quick.memory.recall("tea", half_life=wrong)  # type: ignore[arg-type]
+            in_memory.memory.recall("tea", half_life=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("S11")
-def test_a_memory_shows_how_often_it_was_recalled_and_when(handle: duramen.Duramen, clock: FakeClock) -> None:
+def test_a_memory_counts_its_recalls(handle: duramen.Duramen, clock: FakeClock) -> None:
     one, other = handle.memory.remember("Prefers tea"), handle.memory.remember("Owns a boat")
     assert (one.recalled, one.recalled_at) == (0, None)
     for _ in range(2):
@@ -201,8 +201,8 @@ def test_a_memory_shows_how_often_it_was_recalled_and_when(handle: duramen.Duram
         handle.memory.recall("tea", limit=1)
     last = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
     clock.advance(60)
-    shown = {memory.id: (memory.recalled, memory.recalled_at) for memory in handle.memory.list()}
-    assert shown == {one.id: (2, last), other.id: (0, None)}
+    recalls = {memory.id: (memory.recalled, memory.recalled_at) for memory in handle.memory.list()}
+    assert recalls == {one.id: (2, last), other.id: (0, None)}
     assert handle.memory.get(one.id).recalled == 2
     handle.memory.recall("tea", limit=1)
     assert handle.memory.get(one.id).recalled == 3
@@ -225,35 +225,35 @@ def test_recalls_are_not_lost_while_the_store_is_busy(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("S11")
-def test_what_was_recalled_ranks_higher_among_equals(tmp_path: Path, clock: FakeClock) -> None:
+def test_recalled_memories_rank_higher_among_equals(tmp_path: Path, clock: FakeClock) -> None:
     path = str(tmp_path / "agent.db")
     with open_memory(path, clock=clock, embedder="none") as dm:
         for name in ("one", "two", "three"):
             dm.memory.remember(f"Tea, says {name}")
         for _ in range(3):
             assert contents(dm.memory.recall("one", limit=1)) == ["Tea, says one"]
-        found = dm.memory.recall("tea", limit=1)
-        assert (contents(found), found.hits[0].parts["access"] > 0) == (["Tea, says one"], True), "at once"
+        result = dm.memory.recall("tea", limit=1)
+        assert (contents(result), result.hits[0].parts["access"] > 0) == (["Tea, says one"], True), "at once"
     with open_memory(path, clock=clock, embedder="none") as dm:
-        found = dm.memory.recall("tea")
-        assert contents(found)[0] == "Tea, says one"
-        assert found.hits[0].parts["access"] > 0
-        assert all("access" not in hit.parts for hit in found.hits[1:])
+        result = dm.memory.recall("tea")
+        assert contents(result)[0] == "Tea, says one"
+        assert result.hits[0].parts["access"] > 0
+        assert all("access" not in hit.parts for hit in result.hits[1:])
 
 
-def test_diverse_hits_say_different_things(quick: duramen.Duramen) -> None:
+def test_diversity_avoids_similar_hits(in_memory: duramen.Duramen) -> None:
     for text in ("a cup of tea", "of tea a cup", "tea, a cup of", "tea from ships", *(f"filler {n}" for n in range(9))):
-        quick.memory.remember(text)
-    quick.memory.catch_up()
-    diverse = contents(quick.memory.recall("cup of tea", limit=2, diversity=1.0))
-    plain = contents(quick.memory.recall("cup of tea", limit=2))
+        in_memory.memory.remember(text)
+    in_memory.memory.catch_up()
+    diverse = contents(in_memory.memory.recall("cup of tea", limit=2, diversity=1.0))
+    plain = contents(in_memory.memory.recall("cup of tea", limit=2))
     assert plain[0] == diverse[0]
     assert "tea from ships" not in plain
     assert diverse[1] == "tea from ships"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_audiences_are_searched(handle: duramen.Duramen, count: int) -> None:
+def test_a_few_memories_are_all_found(handle: duramen.Duramen, count: int) -> None:
     for number in range(count):
         handle.memory.remember(f"tea {number}")
     for query in ("tea", "???", "the", "\0"):
@@ -264,43 +264,43 @@ def test_small_audiences_are_searched(handle: duramen.Duramen, count: int) -> No
 # -- vectors
 
 
-def counted(name: str = "test") -> tuple[CallableEmbedder, list[str]]:
-    asked: list[str] = []
+def recording_embedder(name: str = "test") -> tuple[CallableEmbedder, list[str]]:
+    embedded: list[str] = []
 
     def embed(texts: list[str]) -> Any:
-        asked.extend(texts)
+        embedded.extend(texts)
         return vectors_of(texts)
 
-    return CallableEmbedder(embed, name=name, dims=DIMS), asked
+    return CallableEmbedder(embed, name=name, dims=DIMS), embedded
 
 
 @pytest.mark.promise("S7")
 def test_a_restart_embeds_nothing(any_address: str) -> None:
     if any_address == "memory:":
         return
-    first, made = counted()
+    first, embedded = recording_embedder()
     with open_memory(any_address, embedder=first) as dm:
         for number in range(70):
             dm.memory.remember(f"fact {number}", subject="ada" if number % 2 else None)
         dm.memory.remember("fact 0")
         dm.memory.catch_up()
-    assert set(made) == {f"fact {number}" for number in range(70)}
-    again, asked = counted()
+    assert set(embedded) == {f"fact {number}" for number in range(70)}
+    again, embedded_again = recording_embedder()
     with open_memory(any_address, embedder=again) as dm:
         assert dm.memory.waiting() == 0
         dm.memory.catch_up()
-        assert asked == []
+        assert embedded_again == []
         assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 70
-        assert asked == ["fact"]
+        assert embedded_again == ["fact"]
 
 
 @pytest.mark.promise("S6")
-def test_another_model_is_refused(any_address: str) -> None:
+def test_another_embedder_is_refused(any_address: str) -> None:
     if any_address == "memory:":
         return
     with open_memory(any_address) as dm:
         dm.memory.remember("fact", fresh=True)
-    for other in (Counted("other"), CallableEmbedder(vectors_of, name="test", dims=DIMS, checksum="2")):
+    for other in (CountingEmbedder("other"), CallableEmbedder(vectors_of, name="test", dims=DIMS, checksum="2")):
         with open_memory(any_address, embedder=other) as dm:
             with pytest.raises(EmbedderMismatch, match="test") as refused:
                 dm.memory.recall("fact")
@@ -311,28 +311,28 @@ def test_another_model_is_refused(any_address: str) -> None:
         assert len(dm.memory.recall("fact")) == 2
 
 
-def test_a_memory_is_found_at_once_and_its_vector_follows(handle: duramen.Duramen) -> None:
-    go = threading.Event()
+def test_a_memory_is_found_before_its_vector_is_made(any_address: str) -> None:
+    proceed = threading.Event()
 
     def slow(texts: list[str]) -> Any:
         if texts != ["dog"]:
-            assert go.wait(30)
+            assert proceed.wait(30)
         return vectors_of(texts)
 
-    with open_memory("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as dm:
+    with open_memory(any_address, embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as dm:
         dm.memory.remember("a hound barks")
         dm.memory.remember("a dog barks")
-        found = dm.memory.recall("dog")
-        assert contents(found)[0] == "a dog barks"
-        assert found.waiting == 2
-        go.set()
+        result = dm.memory.recall("dog")
+        assert contents(result)[0] == "a dog barks"
+        assert result.waiting == 2
+        proceed.set()
         until(lambda: dm.memory.waiting() == 0, "the vectors")
-        found = dm.memory.recall("dog")
-        assert (found.waiting, len(dm.memory.recall("dog", threshold=0.4))) == (0, 2)
+        result = dm.memory.recall("dog")
+        assert (result.waiting, len(dm.memory.recall("dog", threshold=0.4))) == (0, 2)
 
 
 @pytest.mark.promise("R9")
-def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
+def test_recall_works_while_the_embedder_fails(any_address: str) -> None:
     down = threading.Event()
 
     def flaky(texts: list[str]) -> Any:
@@ -345,10 +345,10 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
         assert dm.memory.recall("dog").missing == ()
         down.set()
         dm.memory.remember("a dog barks")
-        found = dm.memory.recall("dog")
-        assert contents(found)[0] == "a dog barks"
-        assert found.waiting == 1
-        (missing,) = found.missing
+        result = dm.memory.recall("dog")
+        assert contents(result)[0] == "a dog barks"
+        assert result.waiting == 1
+        (missing,) = result.missing
         assert missing.startswith("meaning: ")
         assert "connection refused" in missing
         with pytest.raises(EmbedderFailed):
@@ -358,25 +358,25 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
         assert "is stored" in "".join(failed.value.__notes__)
         down.clear()
         dm.memory.catch_up()
-        found = dm.memory.recall("dog", threshold=0.4)
-        assert (sorted(contents(found)), found.waiting, found.missing) == (["a dog barks", "a hound barks"], 0, ())
+        result = dm.memory.recall("dog", threshold=0.4)
+        assert (sorted(contents(result)), result.waiting, result.missing) == (["a dog barks", "a hound barks"], 0, ())
         assert contents(dm.memory.recall("mews", threshold=0.4)) == ["a cat mews"]
 
 
 @pytest.mark.promise("R9")
 @pytest.mark.parametrize("embedder", ["none", None])
-def test_words_alone_are_searched_and_it_is_said(embedder: str | None) -> None:
+def test_recall_without_an_embedder_reports_that_meaning_is_missing(embedder: str | None) -> None:
     with open_memory("memory:", embedder=embedder) as dm:
         dm.memory.remember("a dog barks")
-        found = dm.memory.recall("dog")
-        assert contents(found) == ["a dog barks"]
-        assert found.waiting == 0
-        assert [one.partition(":")[0] for one in found.missing] == ["meaning"]
+        result = dm.memory.recall("dog")
+        assert contents(result) == ["a dog barks"]
+        assert result.waiting == 0
+        assert [one.partition(":")[0] for one in result.missing] == ["meaning"]
         assert "(Searched without meaning" in dm.session("s").recall("dog").text
 
 
 @pytest.mark.promise("R9")
-def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: str) -> None:
+def test_a_text_that_the_embedder_refuses_does_not_block_others(any_address: str) -> None:
     def picky(texts: list[str]) -> Any:
         if any("too long" in text for text in texts):
             raise ValueError("this is too long")
@@ -391,7 +391,7 @@ def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: st
         assert len(dm.memory.recall("fact", threshold=0.5, limit=50)) == 37
 
 
-def test_a_reader_recalls_and_notes_nothing(tmp_path: Path) -> None:
+def test_a_readonly_handle_recalls_without_writing(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.db")
     with open_memory(path, embedder="none") as dm:
         dm.memory.remember("a dog barks")

@@ -1,4 +1,4 @@
-"""Memory as tools for a model, and its text in requests: what providers take, and what a call does."""
+"""Memory tools for a model: the schemas that providers accept, what each call does, and recalled text in requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from programs.provider_requests import check_anthropic, check_openai
 import duramen
 from duramen.errors import InvalidInput
 
-KINDS: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list}
+PYTHON_TYPES: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list}
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def dm(any_address: str) -> Iterator[duramen.Duramen]:
 
 
 def check_schema(schema: Any) -> None:
-    """That a schema is a JSON schema, as far as these use it."""
-    assert schema["type"] in KINDS
+    """Check the parts of JSON Schema that the tools use."""
+    assert schema["type"] in PYTHON_TYPES
     for value in schema.get("enum", []):
-        assert isinstance(value, KINDS[schema["type"]])
+        assert isinstance(value, PYTHON_TYPES[schema["type"]])
     assert set(schema.get("required", [])) <= schema.get("properties", {}).keys()
     for bound in {"minimum", "maximum"} & schema.keys():
         assert schema["type"] in ("integer", "number")
@@ -40,7 +40,7 @@ def check_schema(schema: Any) -> None:
 
 
 @pytest.mark.promise("R4")
-def test_the_tools_are_what_providers_take() -> None:
+def test_providers_accept_the_tools() -> None:
     with open_memory("memory:") as dm:
         session = dm.session("s")
         session.say("user", "hello")
@@ -63,26 +63,26 @@ def test_the_tools_are_what_providers_take() -> None:
 @pytest.mark.promise("R4")
 def test_a_model_remembers_recalls_and_forgets(dm: duramen.Duramen) -> None:
     session = dm.session("talk")
-    told = session.use_memory_tool(
+    answer = session.use_memory_tool(
         "remember",
         {"content": "Ada lives in Rome", "key": "home", "kind": "fact", "importance": 0.9},
         subject="ada",
     )
-    ref = told.removeprefix("Remembered as ").removesuffix(".")
+    ref = answer.removeprefix("Remembered as ").removesuffix(".")
     (memory,) = dm.memory.list(subject="ada")
     assert (memory.source, memory.subject, memory.key, memory.kind) == (ref, "ada", "home", "fact")
     event = next(session.events(types="memory.added"))
     assert event.actor == "assistant"
     session.use_memory_tool("remember", {"content": "Ada lives in Oslo", "key": "home"}, subject="ada")
-    found = session.use_memory_tool("recall", {"query": "Where does Ada live?", "limit": 5}, subject="ada")
-    assert "Ada lives in Oslo" in found
-    assert "Rome" not in found
+    recalled = session.use_memory_tool("recall", {"query": "Where does Ada live?", "limit": 5}, subject="ada")
+    assert "Ada lives in Oslo" in recalled
+    assert "Rome" not in recalled
     assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}), "without the subject"
-    (shown,) = re.findall(r'ref="([^"]+)"', found)
-    assert session.use_memory_tool("forget", {"ref": shown}, subject="ada") == f"Forgotten: {shown}."
+    (source,) = re.findall(r'ref="([^"]+)"', recalled)
+    assert session.use_memory_tool("forget", {"ref": source}, subject="ada") == f"Forgotten: {source}."
     assert list(dm.memory.list(everyone=True)) == []
     assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}, subject="ada")
-    assert "no memory" in session.use_memory_tool("forget", {"ref": shown}, subject="ada")
+    assert "no memory" in session.use_memory_tool("forget", {"ref": source}, subject="ada")
 
 
 @pytest.mark.promise("R4", "G4")
@@ -99,7 +99,7 @@ def test_a_model_forgets_only_what_it_may_recall(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("R4")
-def test_what_no_schema_has_is_left_alone(dm: duramen.Duramen) -> None:
+def test_arguments_outside_the_schema_are_ignored(dm: duramen.Duramen) -> None:
     session = dm.session("s")
     session.use_memory_tool(
         "remember", {"content": "x", "subject": "bob", "scope": "session", "actor": "me", "key": None}
@@ -112,19 +112,19 @@ def test_what_no_schema_has_is_left_alone(dm: duramen.Duramen) -> None:
 @pytest.mark.parametrize(
     "name", ["two  blanks", "a line\nbreak", " at the ends ", '"quoted" & <b>', "50%20", "\u2003wide"]
 )
-def test_a_reference_leads_back_whatever_the_name_of_the_session(dm: duramen.Duramen, name: str) -> None:
+def test_a_reference_works_for_any_session_name(dm: duramen.Duramen, name: str) -> None:
     dm.session(name).remember("The code is 4711")
     session = dm.session("other")
     text = session.use_memory_tool("recall", {"query": "code"})
-    found = re.search(r'ref="([^"]+)"', text)
-    assert found is not None
-    assert session.use_memory_tool("forget", {"ref": found[1]}) == f"Forgotten: {found[1]}."
+    match = re.search(r'ref="([^"]+)"', text)
+    assert match is not None
+    assert session.use_memory_tool("forget", {"ref": match[1]}) == f"Forgotten: {match[1]}."
     assert list(dm.memory.list()) == []
 
 
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", ["system", "user"])
-def test_the_text_goes_into_requests(memory_in: str) -> None:
+def test_recalled_text_is_part_of_requests(memory_in: str) -> None:
     with open_memory("memory:") as dm:
         session = dm.session("s")
         session.remember('Ada said "<b>hi</b>" & left \0 早')
@@ -138,7 +138,7 @@ def test_the_text_goes_into_requests(memory_in: str) -> None:
         assert "<recalled-" in json.dumps(openai)
 
 
-def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+def test_memory_works_in_the_async_api(any_address: str) -> None:
     async def script() -> None:
         async with await duramen.aopen(any_address, embedder=EMBEDDER) as dm:
             session = dm.session("s")
@@ -149,8 +149,8 @@ def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
             )
             await dm.memory.catch_up()
             assert await dm.memory.waiting() == 0
-            found = await dm.memory.recall("Where does Ada live?", subject="ada", limit=1)
-            assert contents(found) == ["Ada lives in Oslo"]
+            result = await dm.memory.recall("Where does Ada live?", subject="ada", limit=1)
+            assert contents(result) == ["Ada lives in Oslo"]
             assert contents(await dm.memory.history(old.id)) == ["Ada lives in Rome", "Ada lives in Oslo"]
             assert (await dm.memory.get(new.id)).content == "Ada lives in Oslo"
             assert len([one async for one in dm.memory.list()]) == 20

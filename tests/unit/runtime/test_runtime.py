@@ -1,4 +1,4 @@
-"""Two things at once, under `drive` and on an event loop."""
+"""`run_alongside`, under `drive` and on an event loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 @pytest.fixture(params=[drive, asyncio.run])
 def run(request: pytest.FixtureRequest) -> Run:
     """Each way to run a coroutine."""
-    found: Run = request.param
-    return found
+    run: Run = request.param
+    return run
 
 
-def test_work_is_done_while_something_else_is(run: Run) -> None:
+def test_run_alongside_overlaps_a_thread_and_a_coroutine(run: Run) -> None:
     begun, met = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -32,12 +32,12 @@ def test_work_is_done_while_something_else_is(run: Run) -> None:
     async def other() -> str:
         assert begun.wait(20)
         met.set()
-        return "too"
+        return "done as well"
 
-    assert run(run_alongside(work, other())) == ("done", "too")
+    assert run(run_alongside(work, other())) == ("done", "done as well")
 
 
-def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:
+def test_run_alongside_raises_after_both_have_ended(run: Run) -> None:
     ended: list[str] = []
 
     def failing() -> None:

@@ -1,4 +1,4 @@
-"""The power-loss disk catches what it should catch, and accuses nobody who synced."""
+"""The power-loss disk reveals missing syncs, and databases that sync correctly survive it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CALLS = 200
 
 @dataclass
 class Workload:
-    """Inserts rows one commit at a time and remembers which commits SQLite acknowledged."""
+    """Inserts rows, one per commit, and records which commits SQLite acknowledged."""
 
     synchronous: str
     journal_mode: str = "wal"
@@ -31,7 +31,7 @@ class Workload:
         if not self.raw_key:
             return apsw.Connection(path, vfs=vfs)
         connection = apsw.Connection(path, vfs=vfs and f"multipleciphers-{vfs}")
-        connection.pragma("key", f"raw:{self.raw_key}")  # a passphrase would cost a slow derivation each time
+        connection.pragma("key", f"raw:{self.raw_key}")  # a passphrase would need a slow key derivation each time
         return connection
 
     def run(self, disk: PowerLossDisk) -> None:
@@ -53,7 +53,7 @@ class Workload:
             self.acknowledged.append(row)
 
     def verdict(self, directory: Path) -> str:
-        """What a reader finds after the reboot: "fine", "lost" or "corrupt"."""
+        """The state of the database after the reboot: "fine", "lost" or "corrupt"."""
         connection = self.open(None, str(directory / "journal.db"))
         try:
             if connection.pragma("integrity_check") != "ok":
@@ -65,7 +65,7 @@ class Workload:
             return "corrupt"
         finally:
             connection.close()
-        # The commit that was under way may have made it, but nothing beyond and no gap before.
+        # The last commit may have survived although it was not acknowledged. No row before it may be missing.
         assert rows == list(range(len(rows)))
         assert len(rows) <= len(self.acknowledged) + 1
         return "fine" if len(rows) >= len(self.acknowledged) else "lost"
@@ -77,7 +77,7 @@ def verdicts_of_every_cut(
     journal_mode: str = "wal",
     raw_key: str = "",
 ) -> Iterator[str]:
-    """Cut the workload at its first call, its second, and so on until one run gets through."""
+    """Cut the power at the first call, the second, and so on, until the workload completes."""
     for call in range(1, MOST_CALLS):
         workload = Workload(synchronous, journal_mode, raw_key)
         with PowerLossDisk(seed=call) as disk:
@@ -91,13 +91,13 @@ def verdicts_of_every_cut(
     pytest.fail(f"the workload makes more than {MOST_CALLS} calls")
 
 
-def test_full_sync_keeps_every_acknowledged_commit(tmp_path: Path) -> None:
+def test_full_sync_loses_no_acknowledged_commit(tmp_path: Path) -> None:
     verdicts = list(verdicts_of_every_cut(tmp_path, "full"))
     assert len(verdicts) > 40 * VARIANTS
     assert set(verdicts) == {"fine"}
 
 
-def test_full_sync_keeps_every_acknowledged_commit_of_an_encrypted_database(tmp_path: Path) -> None:
+def test_full_sync_loses_no_acknowledged_commit_when_encrypted(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path, "full", raw_key="5e" * 32)) == {"fine"}
 
 
@@ -105,11 +105,11 @@ def test_normal_sync_loses_acknowledged_commits_without_corruption(tmp_path: Pat
     assert set(verdicts_of_every_cut(tmp_path, "normal")) == {"fine", "lost"}
 
 
-def test_no_sync_loses_acknowledged_commits_and_the_database_with_them(tmp_path: Path) -> None:
+def test_no_sync_loses_commits_and_corrupts_the_database(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path, "off")) == {"fine", "lost", "corrupt"}
 
 
-def test_rollback_journal_needs_extra_because_its_deletion_can_be_undone(tmp_path: Path) -> None:
+def test_a_rollback_journal_needs_synchronous_extra(tmp_path: Path) -> None:
     assert set(verdicts_of_every_cut(tmp_path / "full", "full", "delete")) == {"fine", "lost"}
     assert set(verdicts_of_every_cut(tmp_path / "extra", "extra", "delete")) == {"fine"}
 
@@ -136,7 +136,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_everything_fails_once_the_machine_is_off(disk: PowerLossDisk) -> None:
+def test_every_call_fails_after_the_power_cut(disk: PowerLossDisk) -> None:
     connection = open_journal(disk)
     disk.cut_at(disk.calls + 1)
     with pytest.raises(PowerCut, match="power cut at call"):
@@ -164,13 +164,13 @@ def test_same_seed_and_variant_give_same_survivors(tmp_path: Path, disk: PowerLo
     assert len({outcome["journal.db-wal"] for outcome in outcomes}) > 3
 
 
-def test_survivors_are_not_mixed_with_leftovers(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_survivors_need_an_empty_directory(tmp_path: Path, disk: PowerLossDisk) -> None:
     (tmp_path / "journal.db-wal").write_bytes(b"of another cut")
     with pytest.raises(FileExistsError, match="not empty"):
         disk.survivors(tmp_path)
 
 
-def test_survivors_boot_on_a_fresh_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_survivors_can_be_loaded_into_a_new_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
     connection = open_journal(disk)
     connection.execute("insert into event values(1)")
     disk.survivors(tmp_path)
@@ -222,7 +222,7 @@ def test_a_failed_sync_refuses_the_commit(disk: PowerLossDisk) -> None:
     connection.close()
 
 
-def test_unsynced_writes_tear_at_sectors_of_the_disk(tmp_path: Path, disk: PowerLossDisk) -> None:
+def test_unsynced_writes_are_torn_at_sector_boundaries(tmp_path: Path, disk: PowerLossDisk) -> None:
     connection = apsw.Connection("journal.db", vfs=disk.vfs_name)
     connection.pragma("journal_mode", "memory")
     connection.pragma("synchronous", "off")
@@ -231,13 +231,13 @@ def test_unsynced_writes_tear_at_sectors_of_the_disk(tmp_path: Path, disk: Power
     outcomes = [contents(disk.survivors(tmp_path / str(k), k)) for k in range(40)]
     connection.close()
     torn = 0
-    for found in (sectors(outcome["journal.db"]) for outcome in outcomes if "journal.db" in outcome):
-        # A sector is the written one, or reads as a gap in the file does.
-        kept = [sector == wanted for sector, wanted in zip(found, written, strict=False)]
-        assert all(sector in (wanted, bytes(512)) for sector, wanted in zip(found, written, strict=False))
-        torn += 1 <= sum(kept[-8:]) < 8
+    for survived in (sectors(outcome["journal.db"]) for outcome in outcomes if "journal.db" in outcome):
+        # Each sector is as written, or zeros.
+        intact = [sector == wanted for sector, wanted in zip(survived, written, strict=False)]
+        assert all(sector in (wanted, bytes(512)) for sector, wanted in zip(survived, written, strict=False))
+        torn += 1 <= sum(intact[-8:]) < 8
     assert torn
-    assert any("journal.db" not in outcome for outcome in outcomes), "an unsynced file may never have been"
+    assert any("journal.db" not in outcome for outcome in outcomes), "an unsynced file may be missing"
 
 
 def sectors(image: bytes) -> list[bytes]:

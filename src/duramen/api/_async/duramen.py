@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from ...context.episode_policy import EpisodePolicy
 from ...context.services import Services
 from ...context.window.settings import Window
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...execution.engine.engine import Engine
 from ...execution.engine.run_control import Verdict
 from ...execution.engine.run_info import RunInfo
 from ...execution.engine.run_listing import list_runs, open_work
 from ...execution.engine.run_outline import outline_run
-from ...execution.steps.definitions import Task
+from ...execution.steps.definitions import Task, check_task
 from ...execution.workers.worker import Worker
 from ...journal.events import check_name, check_whole
 from ...journal.journal import ErasureReport, Journal
@@ -73,9 +73,11 @@ class AsyncDuramen:
             continues: the id of an older session. The new session begins with the hand-off of that one: its progress,
                 open questions, recent decisions and steps in doubt.
         """
-        check_name("session", session)
+        session = check_name("session", session)
         if continues is not None and check_name("session", continues) == session:
-            raise InvalidInput(f"session {session!r} cannot continue itself", hint="give the id of an older session")
+            raise InvalidInput(
+                f"session {shown(session)} cannot continue itself", hint="give the id of an older session"
+            )
         self._services.load()
         return AsyncSession(self._journal, session, self._services, self._memory, self._open_work, continues)
 
@@ -142,7 +144,7 @@ class AsyncDuramen:
         return await self._engine.result(run, task, started)
 
     def _new_id(self, task: Task[..., Any]) -> str:
-        return f"{getattr(task, 'name', 'run')[:200]}-{self._journal.ids.random(8).hex()}"
+        return f"{check_task(task).name[:200]}-{self._journal.ids.random(8).hex()}"
 
     async def start(self, task: Task[..., Any], /, *args: Any, **options: Unpack[StartOptions]) -> AsyncRunHandle:
         """Start a run and return a handle at once. A worker executes the run: see `work`.
@@ -153,7 +155,8 @@ class AsyncDuramen:
             **options: see `StartOptions`. Keyword arguments of the task go into `kwargs`.
         """
         check_options("start", options, StartOptions)
-        run = options.get("id") or self._new_id(task)
+        id = options.get("id")
+        run = self._new_id(task) if id is None else check_name("run", id)
         if options.get("queue_key") is not None and options.get("queue") is None:
             raise InvalidInput("start() got a queue_key without a queue", hint="give queue= as well")
         await self._engine.start(
@@ -320,12 +323,13 @@ class AsyncDuramen:
 
     # -- the store
 
-    def files(self, root: str | PathLike[str], *, git: bool = False) -> AsyncFiles:
+    def files(self, root: str | PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncFiles:
         """Return the memories of this workspace as markdown files in a folder, for people to read and edit.
 
         Args:
             root: the folder. It is created.
-            git: commit each change in the folder to git.
+            git: commit each change in the folder to git. No hook, filter or signing program of the repository runs,
+                unless you give "trusted".
         """
         return AsyncFiles(self._journal, self._memory.load(), root, git)
 

@@ -8,10 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ...journal.events import check_flag, check_function, check_seconds
 from ...journal.journal import Journal
 from ...runtime import Lock, run_blocking
 
 if TYPE_CHECKING:
+    from ...files.folder.git import GitMode
     from ...files.sync.report import FilesSynced, SkippedFile
     from ...memory.memory_service import MemoryService
 
@@ -19,11 +21,14 @@ if TYPE_CHECKING:
 class AsyncFiles:
     """The memories of a workspace as markdown files in a folder. Edits by people are journaled."""
 
-    def __init__(self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: bool) -> None:
+    def __init__(
+        self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: GitMode
+    ) -> None:
+        from ...files.folder.git import checked_mode
         from ...files.sync.folder_sync import FolderSync, checked_root
 
         self._journal = journal
-        self._folder_sync = FolderSync(journal, service, checked_root(root), commits)
+        self._folder_sync = FolderSync(journal, service, checked_root(root), checked_mode(commits))
         self._lock = Lock()
 
     @property
@@ -44,6 +49,9 @@ class AsyncFiles:
                 disk may not be mounted.
             progress: called with the phase ("Reading" or "Writing"), the number of files done, and the total.
         """
+        check_flag("deletions", deletions)
+        if progress is not None:
+            check_function("progress", progress)
         acquired = await self._lock.acquire(60.0)
         try:
             return await self._folder_sync.sync(progress, deletions)
@@ -62,7 +70,8 @@ class AsyncFiles:
         """
         from ...files.folder.watcher import Watcher
 
-        ends = None if timeout is None else time.monotonic() + timeout
+        check_seconds("seconds", seconds, above=True)
+        ends = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
         skipped: tuple[SkippedFile, ...] = ()
         with Watcher(self.root) as watcher:
             while True:

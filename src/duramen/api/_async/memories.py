@@ -8,13 +8,13 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...errors import InvalidInput
-from ...journal.events import Event, check_name, check_whole, micros, moment
+from ...errors import InvalidInput, shown
+from ...journal.events import Event, check_function, check_name, check_text, check_whole, micros, moment
 from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
 from ...memory.loader import MemoryLoader
 from ...ports import MemoryQuery, Model
-from ..options import ALL, RecallOptions, Scope, check_options, model_of, shown
+from ..options import ALL, RecallOptions, Scope, check_options, model_of
 from .memory_snapshot import AsyncMemorySnapshot
 from .procedures import AsyncProcedures
 from .proposals import AsyncProposals
@@ -151,7 +151,7 @@ class AsyncMemories:
     async def _audiences(self, whose: Scope) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
         if not isinstance(everyone, bool):
-            raise InvalidInput(f"{shown(everyone)} cannot be `everyone`", hint="give True or False")
+            raise InvalidInput(f"`everyone` cannot be {shown(everyone)}", hint="give True or False")
         if everyone:
             return None
         return await self._service.catalog.audiences(whose.get("subject"), whose.get("session"))
@@ -260,7 +260,7 @@ class AsyncMemories:
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput("`text` is empty or is not text", hint="give text to extract facts from")
         if speaker is not None:
-            check_name("speaker", speaker)
+            speaker = check_name("speaker", speaker)
         return await extract(text, model_of(model), speaker, self._memory.settings.suspicious)
 
     async def consolidate(
@@ -348,7 +348,7 @@ class AsyncMemories:
         """
         from ...files.sync.memory_edit import MemoryEdit
 
-        return await MemoryEdit(self._journal, self._service).apply(id, text, actor)
+        return await MemoryEdit(self._journal, self._service).apply(id, check_text("text", text), actor)
 
     async def import_from(
         self,
@@ -357,26 +357,31 @@ class AsyncMemories:
         *,
         subject: str | None = None,
         actor: str | None = None,
+        trusted: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
         """Import memory files of another program. Importing them again changes nothing.
 
         Files that cannot be read are reported in `skipped` with their line; the others are imported. Preferences and
-        identity count as accepted by the actor.
+        identity become proposals, which are listed in `proposed`.
 
         Args:
             path: a folder or a file.
             format: "claude" (a memory folder of Claude Code), "openclaw", "basic-memory" or "jsonl".
             subject: the person that all memories are about.
             actor: who imports them.
+            trusted: save preferences and identity at once, as accepted by the actor. Use it only for files that you
+                wrote yourself: anything else in them can set what agents believe about a person.
             progress: called with the phase, the number of notes done, and the total.
         """
         from ...files.sync.import_export import ImportExport, checked_path
 
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
+        if progress is not None:
+            check_function("progress", progress)
         exchange = ImportExport(self._journal, self._service)
-        return await exchange.import_from(checked_path(path), format, subject, actor, progress)
+        return await exchange.import_from(checked_path(path), format, subject, actor, trusted is True, progress)
 
     async def export_to(
         self,
@@ -400,6 +405,8 @@ class AsyncMemories:
         from ...files.sync.import_export import ImportExport, checked_path
 
         check_options("export_to", whose, Scope)
+        if progress is not None:
+            check_function("progress", progress)
         everyone, subject = whose.get("everyone", False), whose.get("subject")
         memories = self._service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
         return await ImportExport(self._journal, self._service).export_to(
@@ -420,13 +427,13 @@ def _weighed(half_life: object) -> dict[str, Any]:
     seconds = half_life.total_seconds() if isinstance(half_life, dt.timedelta) else half_life
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= _CENTURY:
         hint = "give seconds or a timedelta, from 1 second to 100 years"
-        raise InvalidInput(f"{shown(half_life)} cannot be `half_life`", hint=hint)
+        raise InvalidInput(f"`half_life` cannot be {shown(half_life)}", hint=hint)
     return {"weights": replace(DEFAULT, half_life_days=seconds / 86_400)}
 
 
 def _share(what: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidInput(f"{shown(value)} cannot be `{what}`", hint="give a number from 0 to 1")
+        raise InvalidInput(f"`{what}` cannot be {shown(value)}", hint="give a number from 0 to 1")
     return float(value)
 
 
@@ -438,11 +445,11 @@ def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if kinds is None:
         return None
     if isinstance(kinds, bytes) or not isinstance(kinds, Iterable):
-        raise InvalidInput(f"{shown(kinds)} cannot be `kinds`", hint="give a kind, or several")
+        raise InvalidInput(f"`kinds` cannot be {shown(kinds)}", hint="give a kind, or several")
     return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 def _metadata(value: object) -> Mapping[str, Any] | None:
     if value is not None and not isinstance(value, Mapping):
-        raise InvalidInput(f"{shown(value)} cannot be `metadata`", hint="give a dict with the values to search for")
+        raise InvalidInput(f"`metadata` cannot be {shown(value)}", hint="give a dict with the values to search for")
     return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
+from ...journal.events import check_name
 
 if TYPE_CHECKING:
     from ...execution.engine.run_outline import RunOutline
@@ -65,7 +66,7 @@ class AsyncProcedures:
         from ...memory.knowledge.procedures import ProcedureEdit, checked_steps
 
         if standing is not None and not isinstance(standing, bool):
-            raise InvalidInput(f"{standing!r} cannot be `standing`", hint="give True or False")
+            raise InvalidInput(f"`standing` cannot be {shown(standing)}", hint="give True or False")
         service = self._service()
         edit = ProcedureEdit(checked_steps(steps), title, standing, importance, note)
         saved = await service.procedures.save(name, edit, subject, actor, cause)
@@ -162,7 +163,7 @@ class AsyncProcedures:
             RunError: the run has not succeeded.
         """
         learned = await self._learn(run)
-        chosen = learned.task if name is None else name
+        chosen = learned.task if name is None else check_name("name of a procedure", name)
         note = f"Learned from run {learned.run}: {learned.call}"
         saved = await self._save(
             chosen, learned.steps, title or learned.title, learned.subject, standing, None, actor, learned.ended, note

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...context.continuation import Continuation
 from ...errors import InvalidInput
-from ...journal.events import check_whole
+from ...journal.events import check_path, check_whole
 from ..sync_hints import sync_class
 
 if TYPE_CHECKING:
     from ...context.progress.progress_log import ProgressLog, Synced
     from ...context.progress.record import Progress
+    from ...files.folder.git import GitMode
 
 
 @sync_class("SessionProgress", fields_of="read")
@@ -25,7 +26,7 @@ class AsyncProgress:
     """
 
     def __init__(
-        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: bool = False
+        self, log: ProgressLog, session: str, continuation: Continuation, path: str | None = None, git: GitMode = False
     ) -> None:
         self._log = log
         self._session = session
@@ -47,7 +48,7 @@ class AsyncProgress:
         """
         clean = self._clean
         return await self._change(
-            lambda now: now.begin(clean(goal), clean(next_action), clean(context)), f"Begin: {goal}"
+            lambda now: now.begin(clean(goal), clean(next_action), clean(context)), _message("Begin", goal)
         )
 
     async def complete(self, step: str, *, next_action: str | None = None) -> Progress:
@@ -57,15 +58,15 @@ class AsyncProgress:
         """
         clean = self._clean
         following = None if next_action is None else clean(next_action)
-        return await self._change(lambda now: now.complete(clean(step), following), f"Complete: {step}")
+        return await self._change(lambda now: now.complete(clean(step), following), _message("Complete", step))
 
     async def plan(self, next_action: str) -> Progress:
         """Set the next action."""
-        return await self._change(lambda now: now.plan(next_action), f"Next: {next_action}")
+        return await self._change(lambda now: now.plan(next_action), _message("Next", next_action))
 
     async def block(self, why: str) -> Progress:
         """Record what blocks the work."""
-        return await self._change(lambda now: now.block(why), f"Blocked: {why}")
+        return await self._change(lambda now: now.block(why), _message("Blocked", why))
 
     async def unblock(self) -> Progress:
         """Remove the blocker."""
@@ -82,25 +83,22 @@ class AsyncProgress:
 
     async def reopen(self, next_action: str) -> Progress:
         """Continue with a goal that was finished. Completed steps stay completed."""
-        return await self._change(lambda now: now.reopen(next_action), f"Reopened: {next_action}")
+        return await self._change(lambda now: now.reopen(next_action), _message("Reopened", next_action))
 
-    async def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> AsyncProgress:
+    async def keep_in(self, path: str | os.PathLike[str], *, git: bool | Literal["trusted"] = False) -> AsyncProgress:
         """Return the same progress, written to a file such as PROGRESS.md from now on.
 
         The file is created if it does not exist. Edits by people are read first.
 
         Args:
             path: the file.
-            git: commit each change to git.
+            git: commit each change to git. No hook, filter or signing program of the repository runs, unless you give
+                "trusted".
         """
-        hint = "give the path of a file, such as PROGRESS.md"
-        try:
-            where = os.path.abspath(os.fspath(path))
-        except TypeError:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint) from None
-        if not isinstance(where, str) or "\0" in where:
-            raise InvalidInput(f"{path!r} is not a path", hint=hint)
-        kept = AsyncProgress(self._log, self._session, self._continuation, where, git)
+        from ...files.folder.git import checked_mode
+
+        where = os.path.abspath(check_path(path, "give the path of a file, such as PROGRESS.md"))
+        kept = AsyncProgress(self._log, self._session, self._continuation, where, checked_mode(git))
         await kept.sync()
         return kept
 
@@ -128,3 +126,8 @@ class AsyncProgress:
     def _clean(self, text: Any) -> Any:
         """A text as it will be stored. Other values are returned unchanged and refused later."""
         return self._log.clean(text) if isinstance(text, str) else text
+
+
+def _message(what: str, value: object) -> str:
+    """The message of a commit. A value that is not text is refused later."""
+    return f"{what}: {value}" if isinstance(value, str) else what

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Unpack
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...memory.catalog.memory_event import MemoryDetails
-from ..options import shown
 
 if TYPE_CHECKING:
     from ...memory.knowledge.proposals import Proposal
@@ -57,7 +56,7 @@ class AsyncProposals:
 
         for name, text in (("evidence", evidence), ("reason", reason)):
             if not isinstance(text, str):
-                raise InvalidInput(f"{shown(text)} cannot be `{name}`", hint="give text")
+                raise InvalidInput(f"`{name}` cannot be {shown(text)}", hint="give text")
         wanted = ProposalDraft(content, kind, {**details}, evidence, reason, source)
         service = self._service()
         proposal = await service.proposals.make(wanted, subject, actor, accepted)

@@ -14,14 +14,14 @@ from ...context.session_recall import SessionRecall
 from ...context.turn import InstructionSource, Responder, TurnCycle, TurnResult
 from ...context.window import conversation
 from ...context.window.fetch import fetch, fetch_tool
-from ...errors import InvalidInput
-from ...journal.events import Draft, Event, SessionStatus, check_types, check_whole
+from ...errors import InvalidInput, shown
+from ...journal.events import Draft, Event, SessionStatus, check_text, check_types, check_whole
 from ...journal.journal import Journal
 from ...journal.verification import Verification
 from ...memory.catalog.memory_event import MemoryDetails
 from ...memory.loader import MemoryLoader
 from ...ports import Head
-from ..options import AppendOptions, CheckpointParts, ReadOptions, WindowChanges, check_options, shown
+from ..options import AppendOptions, CheckpointParts, ReadOptions, WindowChanges, check_options
 from .lease import AsyncLease
 from .progress import AsyncProgress
 from .session_view import AsyncSessionView
@@ -91,6 +91,9 @@ class AsyncSession:
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Append several events in one transaction, in order, and return them. See `AppendOptions`."""
         check_options("append_all", options, AppendOptions)
+        if isinstance(drafts, (str, bytes)) or not isinstance(drafts, Sequence):
+            hint = "give a list with one duramen.Draft(type, data) per event"
+            raise InvalidInput(f"`drafts` cannot be {shown(drafts)}", hint=hint)
         await self._continuation.begin()
         return await self._journal.append(self.id, drafts, **options)
 
@@ -306,6 +309,7 @@ class AsyncSession:
             await self._continuation.begin()
         else:
             check_whole("at", at, 0)
+        check_text("system", system)
         window = self._services.window.but(dict(changes))
         text = getattr(recalled, "text", recalled)
         if not isinstance(text, str):

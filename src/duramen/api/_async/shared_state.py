@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...errors import PositionConflict, StateConflict
-from ...journal.events import Draft, check_name
+from ...errors import InvalidInput, PositionConflict, StateConflict, shown
+from ...journal.events import Draft, check_function, check_name, check_whole
 from ...journal.journal import Journal
 
 _TRIES = 100
@@ -28,7 +28,7 @@ class AsyncSharedState:
     def __init__(self, journal: Journal, key: str) -> None:
         self._journal = journal
         self.key = check_name("state", key)
-        self._session = f"state:{key}"
+        self._session = f"state:{self.key}"
 
     async def get(self, default: Any = None) -> Versioned:
         """Return the current value and its version. `default` is the value if it was never set."""
@@ -40,7 +40,13 @@ class AsyncSharedState:
         return Versioned(event.data, head.position)
 
     async def at(self, version: int) -> Any:
-        """Return the value at a version."""
+        """Return the value at a version. Raises `InvalidInput` if there is no such version."""
+        head = await self._journal.reader.head(self._session)
+        if not check_whole("version", version, 1) <= head.position:
+            raise InvalidInput(
+                f"state {shown(self.key)} has no version {shown(version)}",
+                hint=f"its newest version is {head.position}",
+            )
         return (await self._journal.reader.events(self._session, version, version, None))[0].data
 
     async def set(self, value: Any, *, expected: int, actor: str | None = None, key: str | None = None) -> int:
@@ -69,6 +75,7 @@ class AsyncSharedState:
         If another writer changes the value meanwhile, `change` is called again with the newer value. It must have no
         side effects. Raises `StateConflict` after 100 attempts.
         """
+        check_function("change", change)
         for _ in range(_TRIES):
             value, version = await self.get(default)
             try:
@@ -90,6 +97,9 @@ class AsyncSharedState:
 
         If the value has changed since, `combine(base, theirs, mine)` returns the value to set.
         """
+        check_function("combine", combine)
+        if not isinstance(base, Versioned):
+            raise InvalidInput(f"`base` cannot be {shown(base)}", hint="give what get() returned")
 
         def change(theirs: Any) -> Any:
             return mine if theirs == base.value else combine(base.value, theirs, mine)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 from ...execution.engine.run_control import Verdict
 from ...execution.engine.run_info import RunInfo
@@ -237,12 +237,13 @@ class Duramen:
         """Return a shared value that several agents can read and change."""
         return SharedState(self._core.state(key))
 
-    def files(self, root: str | PathLike[str], *, git: bool = False) -> Files:
+    def files(self, root: str | PathLike[str], *, git: bool | Literal["trusted"] = False) -> Files:
         """Return the memories of this workspace as markdown files in a folder, for people to read and edit.
 
         Args:
             root: the folder. It is created.
-            git: commit each change in the folder to git.
+            git: commit each change in the folder to git. No hook, filter or signing program of the repository runs,
+                unless you give "trusted".
         """
         return Files(self._core.files(root, git=git))
 

@@ -269,21 +269,26 @@ class Memories:
         *,
         subject: str | None = None,
         actor: str | None = None,
+        trusted: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
         """Import memory files of another program. Importing them again changes nothing.
 
         Files that cannot be read are reported in `skipped` with their line; the others are imported. Preferences and
-        identity count as accepted by the actor.
+        identity become proposals, which are listed in `proposed`.
 
         Args:
             path: a folder or a file.
             format: "claude" (a memory folder of Claude Code), "openclaw", "basic-memory" or "jsonl".
             subject: the person that all memories are about.
             actor: who imports them.
+            trusted: save preferences and identity at once, as accepted by the actor. Use it only for files that you
+                wrote yourself: anything else in them can set what agents believe about a person.
             progress: called with the phase, the number of notes done, and the total.
         """
-        return drive(self._core.import_from(path, format, subject=subject, actor=actor, progress=progress))
+        return drive(
+            self._core.import_from(path, format, subject=subject, actor=actor, trusted=trusted, progress=progress)
+        )
 
     def export_to(
         self,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ...runtime import drive
 from .._async.progress import AsyncProgress
@@ -97,14 +97,15 @@ class SessionProgress:
         """Continue with a goal that was finished. Completed steps stay completed."""
         return drive(self._core.reopen(next_action))
 
-    def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> SessionProgress:
+    def keep_in(self, path: str | os.PathLike[str], *, git: bool | Literal["trusted"] = False) -> SessionProgress:
         """Return the same progress, written to a file such as PROGRESS.md from now on.
 
         The file is created if it does not exist. Edits by people are read first.
 
         Args:
             path: the file.
-            git: commit each change to git.
+            git: commit each change to git. No hook, filter or signing program of the repository runs, unless you give
+                "trusted".
         """
         return SessionProgress(drive(self._core.keep_in(path, git=git)))
 

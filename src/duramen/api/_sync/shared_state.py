@@ -26,7 +26,7 @@ class SharedState:
         return drive(self._core.get(default))
 
     def at(self, version: int) -> Any:
-        """Return the value at a version."""
+        """Return the value at a version. Raises `InvalidInput` if there is no such version."""
         return drive(self._core.at(version))
 
     def set(self, value: Any, *, expected: int, actor: str | None = None, key: str | None = None) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..options import Json, Store, WatchTimeout, Workspace
+
+if TYPE_CHECKING:
+    from ...files.folder.git import GitMode
 
 
 def sync(
@@ -16,6 +19,10 @@ def sync(
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     git: Annotated[bool, typer.Option("--git", help="Commit each change in the folder to git.")] = False,
+    git_trusted: Annotated[
+        bool,
+        typer.Option("--git-trusted", help="Like --git, and run the hooks, filters and signing of the repository."),
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Sync again whenever files or memories change. Stop with Ctrl-C.")
     ] = False,
@@ -40,11 +47,12 @@ def sync(
     from ..open_store import open_writable
     from .sync import sync_once, watch_folder
 
+    commits: GitMode = "trusted" if git_trusted else git
     try:
         with open_writable(store, workspace) as dm:
             if watch:
-                watch_folder(dm, folder, git, timeout, json)
-            elif not sync_once(dm, folder, git, deletions, json):
+                watch_folder(dm, folder, commits, timeout, json)
+            elif not sync_once(dm, folder, commits, deletions, json):
                 raise typer.Exit(1)
     except KeyboardInterrupt:
         if not watch:
@@ -62,10 +70,14 @@ def import_(
     subject: Annotated[
         str | None, typer.Option(metavar="PERSON", help="The person that the memories are about.")
     ] = None,
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="Save preferences and identity at once, without proposals.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Import memory files of Claude Code, OpenClaw or Basic Memory, or JSON Lines. Writes to the store.
 
+    Preferences and identity become proposals. See `duramen proposals`.
     Importing the same files again changes nothing. The exit code is 1 if
     notes were skipped. Each one is listed with its line and the reason.
     """
@@ -73,5 +85,5 @@ def import_(
     from .sync import import_files
 
     with open_writable(store, workspace) as dm:
-        if not import_files(dm, path, format, subject, json):
+        if not import_files(dm, path, format, subject, trusted, json):
             raise typer.Exit(1)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...api._sync.duramen import Duramen
 from ...errors import InvalidInput
+from ...files.folder.git import GitMode
 from ...files.sync.folder_reader import ProgressCallback
 from ...files.sync.report import FileEdit, FilesSynced, SkippedFile
 from ..actor import cli_actor
@@ -38,7 +39,7 @@ def shown() -> Iterator[ProgressCallback]:
         yield show
 
 
-def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: bool) -> bool:
+def sync_once(dm: Duramen, folder: str, git: GitMode, deletions: bool, as_json: bool) -> bool:
     """Sync and print what was done. Returns False if files were skipped."""
     with dm.files(folder, git=git) as files:
         with shown() as show:
@@ -47,7 +48,7 @@ def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: boo
     return not done.skipped
 
 
-def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
+def watch_folder(dm: Duramen, folder: str, git: GitMode, timeout: float | None, as_json: bool) -> None:
     """Sync whenever files or memories change, and print each time what was done."""
     with dm.files(folder, git=git) as files:
         if not as_json:
@@ -115,17 +116,21 @@ def skipped_fields(skipped: Sequence[SkippedFile]) -> list[dict[str, Any]]:
     return [{"path": one.path, "line": one.line, "reason": one.reason} for one in skipped]
 
 
-def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
+def import_files(dm: Duramen, path: str, format: str, subject: str | None, trusted: bool, as_json: bool) -> bool:
     """Import and print what was done. Returns False if notes were skipped."""
     with shown() as show:
-        done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), progress=show)
+        done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), trusted=trusted, progress=show)
     if as_json:
         use_utf8_stdout()
-        print_json({"added": list(done.added), "known": done.known, "skipped": skipped_fields(done.skipped)})
+        fields = {"added": list(done.added), "proposed": list(done.proposed), "known": done.known}
+        print_json({**fields, "skipped": skipped_fields(done.skipped)})
     else:
         PlainConsole().print_line(
-            f"{len(done.added):,} remembered, {done.known:,} already known, {len(done.skipped):,} skipped."
+            f"{len(done.added):,} remembered, {len(done.proposed):,} proposed, {done.known:,} already known, "
+            f"{len(done.skipped):,} skipped."
         )
+        if done.proposed:
+            PlainConsole(stderr=True).print_line("Decide on what is proposed with `duramen proposals list`.")
         print_skipped(done.skipped)
     return not done.skipped
 

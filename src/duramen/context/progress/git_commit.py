@@ -6,20 +6,28 @@ import os
 from pathlib import Path
 
 from ...errors import DuramenError, InvalidInput
-from ...files.folder.git import Git, check
+from ...files.folder.git import Git, GitMode, check
 from .progress_file import create_file, render
 from .record import Progress, same_step
 
 _NEW = {"??", "A ", "AM", " A"}
 
 
-def commit(path: str | os.PathLike[str], message: str, *, author: str | None = None, init: bool = False) -> str | None:
+def commit(
+    path: str | os.PathLike[str],
+    message: str,
+    *,
+    author: str | None = None,
+    init: bool = False,
+    trusted: bool = False,
+) -> str | None:
     """Commit the file and return the id of the commit, or None if there is nothing to commit.
 
     `author` is the author of the commit ("Ada <ada@example.org>"). `init` creates a repository in the folder of the
-    file if it is not in one. Blocks while git and its hooks run, for at most `TIMEOUT`.
+    file if it is not in one. `trusted` runs the hooks, filters and signing that the repository configures. Blocks while
+    git and its hooks run, for at most `TIMEOUT`.
     """
-    return _commit(path, message, author, init=init, only_new=False)
+    return _commit(path, message, author, init=init, only_new=False, trusted=trusted)
 
 
 def committed_text(path: str | os.PathLike[str]) -> str | None:
@@ -32,8 +40,9 @@ def committed_text(path: str | os.PathLike[str]) -> str | None:
     return None if answer.code else answer.out
 
 
-def initialise(path: str | os.PathLike[str], progress: Progress, *, commit: bool, author: str | None = None) -> bool:
-    """Write the file and commit it for the first time. Returns False if the file exists, and leaves it unchanged.
+def initialise(path: str | os.PathLike[str], progress: Progress, *, commit: GitMode, author: str | None = None) -> bool:
+    """Write the file, and commit it for the first time if `commit` is set. Returns False if the file exists, and leaves
+    it unchanged.
 
     Of several concurrent callers one gets True, and there is one commit. If the process is killed before the commit,
     the next call commits.
@@ -42,18 +51,19 @@ def initialise(path: str | os.PathLike[str], progress: Progress, *, commit: bool
     if commit:
         goal = same_step(progress.goal)
         subject = goal if len(goal) <= 60 else goal[:59] + "…"
-        _commit(path, f"Begin: {subject}" if subject else "Begin", author, init=True, only_new=True)
+        words = f"Begin: {subject}" if subject else "Begin"
+        _commit(path, words, author, init=True, only_new=True, trusted=commit == "trusted")
     return created
 
 
 def _commit(
-    path: str | os.PathLike[str], message: str, author: str | None, *, init: bool, only_new: bool
+    path: str | os.PathLike[str], message: str, author: str | None, *, init: bool, only_new: bool, trusted: bool
 ) -> str | None:
     check(message, author)
     target = Path(os.path.realpath(path))
     if not target.is_file():
         raise InvalidInput(f"there is no file {os.fspath(path)} to commit", hint="write the file first")
-    git = Git(str(target.parent))
+    git = Git(str(target.parent), trusted)
     git.expect_repository(init)
     states = git.states([target.name])
     if not states or (only_new and not set(states.values()) <= _NEW):

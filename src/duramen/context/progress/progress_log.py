@@ -19,6 +19,7 @@ from filelock import lock_descriptor
 from ...checkpoints.checkpoints import ANYTHING, Checkpoints, StoredCheckpoint
 from ...checkpoints.state import StateCodec
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
+from ...files.folder.git import GitMode
 from ...journal.journal import Journal
 from ...ports import Bookmark, BookmarkQuery
 from ...runtime import pause, run_blocking
@@ -122,7 +123,7 @@ class ProgressLog:
 
     # -- the file
 
-    async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
+    async def sync(self, session: str, path: str, *, git: GitMode, message: str | None) -> Synced:
         """Sync a file with the journal. Edits made by hand since the last sync are journaled with the actor "human".
         Then the file is written, and committed if `git` is set.
 
@@ -134,11 +135,15 @@ class ProgressLog:
             await self._remember(session, path, progress)
         words = message or ("Edited by hand" if edited else "Progress")
         committed = (
-            await run_blocking(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
+            await run_blocking(
+                lambda: commits.commit(path, self.clean(words)[:200], init=True, trusted=git == "trusted")
+            )
+            if git
+            else None
         )
         return Synced(progress, edited, tuple(notes), committed)
 
-    async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
+    async def _read_edits(self, session: str, path: str, git: GitMode) -> tuple[bool, list[str], Progress]:
         """Journal the edits in the file. Returns whether there were any, the notes about them, and the record."""
         edited = False
         notes: list[str] = []

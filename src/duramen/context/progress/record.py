@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 
 Change = dict[str, Any]
 """The change of one field as plain data: {"field": "goal", "value": …}. For completed steps: {"field": "completed",
@@ -59,7 +59,7 @@ class Progress:
 
     def has_done(self, step: str) -> bool:
         """Whether the step is completed."""
-        return same_step(step) in map(same_step, self.completed)
+        return same_step(_text("step", step)) in map(same_step, self.completed)
 
     def begin(self, goal: str, next_action: str, context: str = "") -> Progress:
         """Set the goal. If it is already the goal, finished or not, nothing changes, so that a program can call this
@@ -160,7 +160,7 @@ def apply(before: Progress, changes: Iterable[Change]) -> Progress:
             fields[name] = change["value"]
         else:
             raise InvalidInput(
-                f"unknown progress field {name!r}", hint="a newer version of duramen wrote it; upgrade duramen"
+                f"unknown progress field {shown(name)}", hint="a newer version of duramen wrote it; upgrade duramen"
             )
     return Progress(**fields | {"completed": tuple(steps)})
 

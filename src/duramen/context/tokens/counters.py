@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...ports.world import TokenCounter
 from .estimate import Estimate
 
@@ -49,12 +49,12 @@ class TiktokenCounter:
             self._encoding = find(encoding_or_model)
         except KeyError as error:
             raise InvalidInput(
-                f"tiktoken has no encoding or model {encoding_or_model!r}",
+                f"tiktoken has no encoding or model {shown(encoding_or_model)}",
                 hint=f"valid: {', '.join(tiktoken.list_encoding_names())}, and the names of OpenAI models",
             ) from error
         except (OSError, ValueError) as error:
             raise InvalidInput(
-                f"tiktoken could not load {encoding_or_model!r}: {error}",
+                f"tiktoken could not load {shown(encoding_or_model)}: {error}",
                 hint="connect to the network once, so that tiktoken can download it, or set TIKTOKEN_CACHE_DIR",
             ) from error
         self.name = f"tiktoken:{self._encoding.name}"
@@ -102,7 +102,7 @@ class ProviderCounter:
     def __init__(self, count: Count, *, name: str, remembered: int = 4096) -> None:
         if not callable(count) or inspect.iscoroutinefunction(count):
             raise InvalidInput(
-                f"{count!r} cannot count tokens",
+                f"{shown(count)} cannot count tokens",
                 hint="give a function, not async, that takes a text and returns a number",
             )
         self.name = name
@@ -140,7 +140,7 @@ class ProviderCounter:
             return self._estimate.count(text)
         if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
             raise InvalidInput(
-                f"{self.name} returned {tokens!r}, which is not a number of tokens",
+                f"{self.name} returned {shown(tokens)}, which is not a number of tokens",
                 hint="return a whole number from 0",
             )
         with self._lock:
@@ -190,7 +190,7 @@ def counter_for(counter: str | TokenCounter | Count | None = None) -> TokenCount
             return counter  # type: ignore[return-value]
         if callable(counter):
             return ProviderCounter(counter, name=getattr(counter, "__qualname__", type(counter).__qualname__))
-    raise InvalidInput(f"{counter!r} cannot be `counter`", hint=_CHOICES)
+    raise InvalidInput(f"`counter` cannot be {shown(counter)}", hint=_CHOICES)
 
 
 def count_value(counter: TokenCounter, value: Any) -> int:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from .content_blocks import as_json, image_url, plain_value, sendable, text_of
 from .entries import ContextMessage
 
@@ -103,7 +103,7 @@ class Context:
 
     def _system(self, memory_in: str) -> str:
         if memory_in not in ("system", "user"):
-            raise InvalidInput(f"{memory_in!r} cannot be `memory_in`", hint='choose "system" or "user"')
+            raise InvalidInput(f"`memory_in` cannot be {shown(memory_in)}", hint='choose "system" or "user"')
         return _joined(self.system, self.state, self.recalled) if memory_in == "system" else self.system
 
     def _messages(self, memory_in: str) -> list[ContextMessage]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...journal.events import MAX_NAME, Draft, Event
 from .content_blocks import are_blocks, is_block
 
@@ -97,7 +97,7 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
     """The draft of a message, without reasoning blocks. Raises `InvalidInput` for an unknown role or bad content."""
     if role not in ROLES:
         hint = "valid roles: user, assistant, system; pass the output of a tool to session.tool_result(…)"
-        raise InvalidInput(f"unknown role {role!r}", hint=hint)
+        raise InvalidInput(f"unknown role {shown(role)}", hint=hint)
     if isinstance(content, list):
         content = [block for block in content if not (isinstance(block, dict) and block.get("type") in _PRIVATE)]
         _check_blocks(content)
@@ -134,7 +134,7 @@ def resolution(of: int, how: str) -> Draft:
     """The draft of the resolution of the error at position `of`."""
     if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
         hint = "give the event that session.log_error(…) returned"
-        raise InvalidInput(f"{of!r} is not the position of an error", hint=hint)
+        raise InvalidInput(f"{shown(of)} is not the position of an error", hint=hint)
     return with_cause(_draft(EntryKind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
 
 
@@ -160,7 +160,7 @@ def _draft(kind: EntryKind, data: dict[str, Any], priority: str | None, actor: s
             data["priority"] = Priority[priority.upper()].name.lower()
         except (KeyError, AttributeError):
             known = ", ".join(one.name.lower() for one in Priority)
-            raise InvalidInput(f"unknown priority {priority!r}", hint=f"valid priorities: {known}") from None
+            raise InvalidInput(f"unknown priority {shown(priority)}", hint=f"valid priorities: {known}") from None
     return Draft(kind.value, data, "tool" if kind is EntryKind.RESULT else actor)
 
 

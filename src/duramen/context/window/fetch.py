@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...journal.journal import Journal
 from .content_blocks import text_of
 from .conversation import EntryKind, is_well_formed, reference
@@ -18,11 +18,11 @@ async def fetch(journal: Journal, session: str, place: str | int, *, start: int,
     position = _position(place)
     for name, value in (("start", start), ("length", length)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a whole number from 0")
+            raise InvalidInput(f"`{name}` cannot be {shown(value)}", hint="give a whole number from 0")
     head = await journal.reader.head(session)
     if not 1 <= position <= head.position:
         raise InvalidInput(
-            f"session {session!r} has no event {reference(position)}",
+            f"session {shown(session)} has no event {reference(position)}",
             hint="copy the reference from the digest; it looks like #17",
         )
     (event,) = await journal.reader.events(session, position, position, None)
@@ -37,10 +37,11 @@ async def fetch(journal: Journal, session: str, place: str | int, *, start: int,
 
 
 def _position(place: str | int) -> int:
-    text = str(place).strip().removeprefix("#")
-    if not text.isdecimal() or len(text) > 18 or isinstance(place, bool):
+    known = isinstance(place, str) or (isinstance(place, int) and not isinstance(place, bool) and 0 < place < 10**18)
+    text = str(place).strip().removeprefix("#") if known else ""
+    if not text.isdecimal() or len(text) > 18:
         raise InvalidInput(
-            f"{str(place)[:40]!r} is not a reference", hint="copy the reference from the digest; it looks like #17"
+            f"{shown(place)} is not a reference", hint="copy the reference from the digest; it looks like #17"
         )
     return int(text)
 
@@ -71,4 +72,4 @@ def fetch_tool(form: str) -> dict[str, Any]:
     if form == "openai":
         function = {"name": FETCH["name"], "description": FETCH["description"], "parameters": FETCH["input_schema"]}
         return {"type": "function", "function": function}
-    raise InvalidInput(f"unknown tool format {form!r}", hint='choose "anthropic" or "openai"')
+    raise InvalidInput(f"unknown tool format {shown(form)}", hint='choose "anthropic" or "openai"')

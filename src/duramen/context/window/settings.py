@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
+from ...journal.events import check_whole
 from ...ports import Model, TokenCounter
+
+_MOST_TOKENS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,15 @@ class Window:
 
     def __post_init__(self) -> None:
         for name, least in (("budget", 100), ("max_items", 1), ("keep_last", 0), ("mask_to", 20)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidInput(f"{value!r} cannot be `{name}`", hint=f"give a whole number from {least}")
+            check_whole(name, getattr(self, name), least, _MOST_TOKENS)
         for name in ("threshold", "summaries"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
                 raise InvalidInput(
-                    f"{value!r} cannot be `{name}`", hint="give a share of the budget: above 0, at most 1"
+                    f"`{name}` cannot be {shown(value)}", hint="give a share of the budget: above 0, at most 1"
                 )
-        if self.mask_above is not None and (not isinstance(self.mask_above, int) or self.mask_above < 1):
-            raise InvalidInput(f"{self.mask_above!r} cannot be `mask_above`", hint="give a whole number from 1")
+        if self.mask_above is not None:
+            check_whole("mask_above", self.mask_above, 1, _MOST_TOKENS)
 
     @property
     def masked_from(self) -> int:
@@ -60,5 +61,5 @@ class Window:
         unknown = sorted(changes.keys() - Window.__dataclass_fields__.keys())
         if unknown:
             known = ", ".join(Window.__dataclass_fields__)
-            raise InvalidInput(f"context() got an unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
+            raise InvalidInput(f"context() got an unknown setting {shown(unknown[0])}", hint=f"valid settings: {known}")
         return replace(self, **changes) if changes else self

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from ...checkpoints.state import StateCheckpoints
 from ...crash_points import reach
-from ...errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun
-from ...journal.events import Draft, Event, check_name
+from ...errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun, shown
+from ...journal.events import LARGEST, Draft, Event, check_name, check_seconds, check_whole
 from ...journal.journal import Journal
 from ...journal.reader import PAGE
 from ...ports import LeaseRow, Limits, Record, RunRow
 from ...runtime import Runtime
-from ..steps.definitions import Task, known_task
+from ..steps.definitions import Task, check_task, known_task
 from ..steps.error_data import error_from_data
 from .control_flow import RunSuspended
 from .execution import Execution, Finished
@@ -72,9 +72,8 @@ class Engine:
         `fresh` skips the lookup: the caller has just generated the id.
         Raises `InvalidInput` if the existing run belongs to another task.
         """
-        if not isinstance(task, Task):
-            raise InvalidInput(f"{task!r} is not a task", hint="decorate the function with @duramen.task")
-        check_name("run", run)
+        check_task(task)
+        run = check_name("run", run)
         known = None if fresh else await self.journal.store.run(self.journal.workspace, run)
         if known is None:
             row, draft = self._opening(task, args, kwargs, run, session, parent, queue, queue_key, priority, delay)
@@ -92,7 +91,7 @@ class Engine:
             raise UnknownRun(run)
         if known.task != task.name:
             raise InvalidInput(
-                f"run {run!r} exists and belongs to task {known.task!r}, not {task.name!r}",
+                f"run {shown(run)} exists and belongs to task {shown(known.task)}, not {shown(task.name)}",
                 hint="choose another id for the new run",
             )
         return Started(known, None)
@@ -111,19 +110,26 @@ class Engine:
         delay: float,
     ) -> tuple[RunRow, Draft]:
         now = self.now()
-        wake = now + int(delay * 1e6)
+        wake = now + int(check_seconds("delay", delay) * 1e6)
+        session = run if session is None else check_name("session", session)
+        queue = None if queue is None else check_name("queue", queue)
+        queue_key = None if queue_key is None else check_name("queue_key", queue_key)
+        if not isinstance(kwargs, dict) or not all(isinstance(name, str) for name in kwargs):
+            raise InvalidInput(
+                f"`kwargs` cannot be {shown(kwargs)}", hint="give a dict of the task's arguments by name"
+            )
         data: dict[str, Any] = {"run": run, "task": task.name, "code": task.code, "args": list(args), "kwargs": kwargs}
         extra = {"version": task.version, "parent": parent, "queue": queue, "queue_key": queue_key}
         data |= {name: value for name, value in extra.items() if value is not None}
         if task.deadline is not None:
             data["deadline"] = wake + int(task.deadline * 1e6)
         row = RunRow(
-            run, session or run, task.name, task.version, "open", None, wake, now, None, now, None, parent, queue,
-            queue_key, priority, 0, 0,
+            run, session, task.name, task.version, "open", None, wake, now, None, now, None, parent, queue,
+            queue_key, check_whole("priority", priority, -LARGEST, LARGEST), 0, 0,
         )  # fmt: skip
-        if check_name("session", row.session).startswith(("state:", "schedule:")):
+        if session.startswith(("state:", "schedule:")):
             raise InvalidInput(
-                f"{row.session!r} cannot be the session of a run",
+                f"the session of a run cannot be {shown(session)}",
                 hint="choose an id without the reserved prefixes state: and schedule:",
             )
         return row, Draft("run.started", data)
@@ -173,13 +179,14 @@ class Engine:
 
     async def row(self, run: str) -> RunRow:
         """The run's row. Raises `UnknownRun` if there is none."""
-        row = await self.journal.store.run(self.journal.workspace, run)
+        row = await self.journal.store.run(self.journal.workspace, check_name("run", run))
         if row is None:
             raise UnknownRun(run)
         return row
 
     async def history(self, row: RunRow, at: int | None = None) -> History:
         """The history of a run, up to the position `at`."""
+        at = None if at is None else check_whole("at", at, 0)
         history, start = History(), await self.origin(row)
         async with aclosing(self.journal.reader.pages(row.session, start, at, None, PAGE)) as pages:
             async for page in pages:
@@ -195,7 +202,8 @@ class Engine:
         start = row.origin or await find(self.journal.workspace, row.session, f"run.started:{row.run}")
         if start is None:
             raise RunError(
-                f"the first event of run {row.run!r} is missing in session {row.session!r}", hint="run `duramen verify`"
+                f"the first event of run {shown(row.run)} is missing in session {shown(row.session)}",
+                hint="run `duramen verify`",
             )
         return start
 
@@ -222,7 +230,8 @@ class Engine:
                 if page:
                     return page[0]
         raise RunError(
-            f"the last event of run {run!r} is missing in session {row.session!r}", hint="run `duramen verify`"
+            f"the last event of run {shown(run)} is missing in session {shown(row.session)}",
+            hint="run `duramen verify`",
         )
 
     async def result(self, run: str, task: Task[..., Any] | None, started: Started | None = None) -> Any:
@@ -230,6 +239,8 @@ class Engine:
 
         Raises the error that the run failed with, or `RunParked` if it waits for a person or a signal.
         """
+        if task is not None:
+            check_task(task)
         while True:
             mark = await self.journal.store.mark(runs=True)
             if started is None or started.history is None:
@@ -257,7 +268,7 @@ class Engine:
 
     async def waited(self, run: str, timeout: float | None) -> Any:
         """The result of a run that another process executes. Raises `TimeoutError` after `timeout` seconds."""
-        until = None if timeout is None else self.now() + int(timeout * 1e6)
+        until = None if timeout is None else self.now() + int(check_seconds("timeout", timeout) * 1e6)
         while True:
             mark = await self.journal.store.mark(runs=True)
             ended = await self.outcome(run)
@@ -268,7 +279,7 @@ class Engine:
     async def _wait(self, mark: Any, due: int | None, until: int | None, run: str) -> None:
         now = self.now()
         if until is not None and now >= until:
-            raise TimeoutError(f"run {run!r} did not end before the timeout")
+            raise TimeoutError(f"run {shown(run)} did not end before the timeout")
         ends = [end - now for end in (due, until) if end is not None]
         await self.journal.store.changed(mark, max(0.0, min(1.0, *(end / 1e6 for end in ends), 1.0)))
 
@@ -291,7 +302,7 @@ ENDINGS = frozenset({"run.finished", "run.failed", "run.cancelled"})
 def result_of(run: str, ended: Event) -> Any:
     """The result that a run's last event holds. Raises the error if the run failed or was cancelled."""
     if ended.erased:
-        raise RunError(f"the result of run {run!r} was erased with its subject")
+        raise RunError(f"the result of run {shown(run)} was erased with its subject")
     if ended.type == "run.finished":
         return ended.data.get("value")
     if ended.type == "run.cancelled":

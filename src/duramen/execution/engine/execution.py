@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...crash_points import reach
-from ...errors import DuramenError, InvalidInput, RunError, StepsChanged, UnknownTask
+from ...errors import DuramenError, InvalidInput, RunError, StepsChanged, UnknownTask, shown
 from ...journal.encoder import Prepared
 from ...ports import LeaseRow, RunChange, RunRow
 from ...runtime import is_driven, suspension_allowed
@@ -92,7 +92,7 @@ class Execution:
     async def _context(self, history: History) -> RunContext:
         row, task, journal = self._row, self._task, self._engine.journal
         if not history.input:
-            raise RunError(f"the input of run {row.run!r} was erased with its subject", hint="start a new run")
+            raise RunError(f"the input of run {shown(row.run)} was erased with its subject", hint="start a new run")
         if task is None or task.name != row.task or task.version != row.version:
             raise UnknownTask(row.run, row.task, row.version)
         if task.kind is Kind.ASYNC and is_driven():
@@ -312,7 +312,7 @@ def _refuse_running_loop(task: Task[..., Any]) -> None:
     except RuntimeError:
         return
     raise InvalidInput(
-        f"the async task {task.name!r} was run with the sync API inside an event loop",
+        f"the async task {shown(task.name)} was run with the sync API inside an event loop",
         hint="open the store with `await duramen.aopen(…)` and use `await dm.run(…)`",
     )
 

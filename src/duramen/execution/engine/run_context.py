@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ...errors import DeadlineExceeded, InvalidInput, StepsChanged
+from ...errors import DeadlineExceeded, InvalidInput, StepsChanged, shown
 from ...journal.encoder import Prepared
 from ...journal.owners import Owner
 from ...ports import RunRow
@@ -121,7 +121,7 @@ class RunContext:
         """
         if get_ident() != self._thread:
             raise InvalidInput(
-                f"a step of run {self.row.run!r} was called from another thread",
+                f"a step of run {shown(self.row.run)} was called from another thread",
                 hint="call steps from the task's own thread; in an async task, use asyncio.gather",
             )
         if key is not None:
@@ -185,7 +185,7 @@ class RunContext:
         """Call a step. Returns its result, or a coroutine if the step is async."""
         if step.kind is Kind.ASYNC and self.plain:
             raise InvalidInput(
-                f"the async step {step.name!r} was called in the plain task {self.task.name!r}",
+                f"the async step {shown(step.name)} was called in the plain task {shown(self.task.name)}",
                 hint="make the task async too",
             )
         identity = self.identify(step.name, key)
@@ -247,7 +247,7 @@ class RunContext:
             await self.stop()
         if self.deadline is not None and self.now() >= self.deadline:
             raise DeadlineExceeded(
-                f"run {self.row.run!r} is past its deadline",
+                f"run {shown(self.row.run)} is past its deadline",
                 hint="declare a longer deadline, or start a new run",
             )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...errors import InvalidInput, RunError, SessionExists, UnknownTask
-from ...journal.events import Draft, check_name
+from ...errors import InvalidInput, RunError, SessionExists, UnknownTask, shown
+from ...journal.events import Draft, check_name, check_whole
 from ...ports import LeaseRow, RunQuery, RunRow
-from ..steps.definitions import Task, known_task
+from ..steps.definitions import Task, check_task, known_task
 from .control_flow import RunStopped, RunSuspended
 from .execution import invoke
 from .history import StepRecord
@@ -41,12 +41,13 @@ class RunControl:
     async def _open(self, run: str) -> RunRow:
         row = await self._engine.row(run)
         if row.status != "open":
-            raise RunError(f"run {run!r} has ended ({row.status})", hint="choose an open run")
+            raise RunError(f"run {shown(run)} has ended ({row.status})", hint="choose an open run")
         return row
 
     async def signal(self, run: str, name: str, payload: Any, actor: str | None, key: str | None) -> None:
         """Send a signal to an open run. Repeating a call with the same key changes nothing."""
-        check_name("signal", name)
+        name = check_name("signal", name)
+        key = None if key is None else check_name("idempotency key", key)
         row = await self._open(run)
         data = {"name": name} if payload is None else {"name": name, "payload": payload}
         await self._append_external(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
@@ -57,8 +58,8 @@ class RunControl:
         asked = (await self._engine.history(row)).open_asks()
         found = [one for one in asked if question in (None, one.step, one.details.get("question"))]
         if not found:
-            which = "open question" if question is None else f"open question {str(question)[:80]!r}"
-            raise RunError(f"run {run!r} has no {which}", hint="see its open questions with dm.run_info(id)")
+            which = "open question" if question is None else f"open question {shown(question)}"
+            raise RunError(f"run {shown(run)} has no {which}", hint="see its open questions with dm.run_info(id)")
         data = {"name": found[0].step, "payload": value}
         await self._append_external(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
 
@@ -68,7 +69,9 @@ class RunControl:
         Raises `RunError` if a process executes the run, or if `step` does not select exactly one step in doubt.
         """
         if verdict not in ("done", "retry", "abort"):
-            raise InvalidInput(f"{verdict!r} is not a verdict", hint='use "done" (with a value), "retry" or "abort"')
+            raise InvalidInput(
+                f"{shown(verdict)} is not a verdict", hint='use "done" (with a value), "retry" or "abort"'
+            )
         row = await self._open(run)
         record = await self._doubtful(row, step)
         recorded = {"done": "happened", "retry": "retry", "abort": "abort"}[verdict]
@@ -80,14 +83,14 @@ class RunControl:
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
         if has_live_owner(lease, self._engine.now()):
-            raise RunError(f"a process executes run {row.run!r} now", hint="settle it when no process executes it")
+            raise RunError(f"a process executes run {shown(row.run)} now", hint="settle it when no process executes it")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
         if len(found) != 1:
             if not doubt:
-                raise RunError(f"run {row.run!r} has no step in doubt", hint="see its steps with dm.run_info(id)")
+                raise RunError(f"run {shown(row.run)} has no step in doubt", hint="see its steps with dm.run_info(id)")
             names = ", ".join(one.step for one in doubt)
-            raise RunError(f"run {row.run!r} has these steps in doubt: {names}", hint="name the step to settle")
+            raise RunError(f"run {shown(row.run)} has these steps in doubt: {names}", hint="name the step to settle")
         return found[0]
 
     async def cancel(self, run: str, reason: str | None, actor: str | None) -> None:
@@ -143,12 +146,13 @@ class RunControl:
         """Create a run that shares another's events up to position `at` and continues from there. The other run is
         not changed. Without `at`, the fork begins just before the other run's end."""
         row = await self._engine.row(check_name("run", run))
-        check_name("run", new)
+        new = check_name("run", new)
         start = await self._engine.origin(row)
-        at = await self._last_step(row) if at is None else at
+        at = await self._last_step(row) if at is None else check_whole("at", at, 0)
         if at < start:
             raise InvalidInput(
-                f"cannot fork run {run!r} at position {at}: it begins at {start}", hint="choose a later position"
+                f"cannot fork run {shown(run)} at position {shown(at)}: it begins at {start}",
+                hint="choose a later position",
             )
         try:
             await self._journal.fork(row.session, new, at)
@@ -178,7 +182,7 @@ class RunControl:
         """
         row = await self._engine.row(run)
         history = await self._engine.history(row, at)
-        chosen = task or known_task(row.task, row.version)
+        chosen = known_task(row.task, row.version) if task is None else check_task(task)
         if chosen is None or chosen.name != row.task or chosen.version != row.version:
             raise UnknownTask(run, row.task, row.version)
         context = RunContext(self._engine, row, history, chosen, None, await self._journal.owner(None))
@@ -187,4 +191,4 @@ class RunControl:
             return await invoke(context, given.get("args", ()), given.get("kwargs", {}))
         except (RunSuspended, RunStopped) as stopped:
             why = f"waits for {stopped}" if isinstance(stopped, RunSuspended) else "was cancelled"
-            raise RunError(f"run {run!r} has no result: it {why}", hint="replay a run that has ended") from None
+            raise RunError(f"run {shown(run)} has no result: it {why}", hint="replay a run that has ended") from None

@@ -14,7 +14,7 @@ from contextvars import Context
 from time import monotonic
 from typing import Any
 
-from ...errors import LeaseLost, RunError, StepsChanged
+from ...errors import LeaseLost, RunError, StepsChanged, shown
 from ...journal.encoder import Prepared
 from ...journal.events import Draft
 from ...journal.journal import Journal
@@ -154,7 +154,7 @@ class RunJournal:
                 synced=synced,
             )
         except SubjectGone as error:
-            self.broken = RunError(f"the subject of run {self._row.run!r} has been erased", hint="start a new run")
+            self.broken = RunError(f"the subject of run {shown(self._row.run)} has been erased", hint="start a new run")
             raise self.broken from error
         except BaseException as error:
             self.unsynced_since = since

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...errors import InvalidInput
-from ...journal.events import micros
+from ...errors import InvalidInput, shown
+from ...journal.events import check_name, check_whole, micros
 from ...ports import RunQuery
 from .engine import Engine
 from .run_control import RunControl
@@ -13,6 +13,7 @@ from .run_info import RunInfo, RunStatus
 
 _OPEN = {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CRASHED, RunStatus.SLEEPING, RunStatus.WAITING}
 _PAGE = 100
+_MOST = 2**31
 
 
 async def list_runs(
@@ -27,7 +28,10 @@ async def list_runs(
 ) -> list[RunInfo]:
     """The runs that match the filter, newest first. The store holds only "open" and the final statuses, so this reads
     pages until enough runs match."""
-    statuses = _statuses(status)
+    statuses, limit = _statuses(status), min(check_whole("limit", limit, 0), _MOST)
+    for name, given in (("task", task), ("queue", queue), ("parent", parent), ("session", session)):
+        if given is not None:
+            check_name(name, given)
     stored = None if statuses is None else tuple({"open" if one in _OPEN else one.value for one in statuses})
     found: list[RunInfo] = []
     before: tuple[int, str] | None = None
@@ -67,7 +71,8 @@ async def open_work(engine: Engine, control: RunControl, sessions: Sequence[str]
 def _statuses(wanted: str | Iterable[str] | None) -> set[RunStatus] | None:
     if wanted is None:
         return None
-    try:
-        return {RunStatus(one) for one in ([wanted] if isinstance(wanted, str) else wanted)}
-    except ValueError as error:
-        raise InvalidInput(f"{error}", hint=f"use one of {', '.join(RunStatus)}") from error
+    given = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
+    for one in given:
+        if one not in tuple(RunStatus):
+            raise InvalidInput(f"{shown(one)} is not a status", hint=f"use one of {', '.join(RunStatus)}")
+    return {RunStatus(one) for one in given}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from ...errors import RunError
+from ...errors import RunError, shown
 from ..steps.definitions import known_task
 from .engine import Engine
 from .history import State, StepRecord
@@ -33,13 +33,15 @@ async def outline_run(engine: Engine, run: str) -> RunOutline:
     """The outline of a run. Raises `RunError` if it did not succeed, has no steps or was erased."""
     row = await engine.row(run)
     if row.status != "done":
-        raise RunError(f"run {run!r} has not succeeded: it is {row.status}", hint="choose a run whose status is done")
+        raise RunError(
+            f"run {shown(run)} has not succeeded: it is {row.status}", hint="choose a run whose status is done"
+        )
     history = await engine.history(row)
     if history.erased or history.ended is None:
-        raise RunError(f"the events of run {run!r} have been erased", hint="choose another run of the task")
+        raise RunError(f"the events of run {shown(run)} have been erased", hint="choose another run of the task")
     steps = step_descriptions(history.steps.values())
     if not steps:
-        raise RunError(f"run {run!r} has no steps", hint="decorate the functions that it calls with @duramen.step")
+        raise RunError(f"run {shown(run)} has no steps", hint="decorate the functions that it calls with @duramen.step")
     task = known_task(row.task, row.version)
     doc = (inspect.getdoc(task.function) or "") if task is not None else ""
     title = doc.splitlines()[0].strip().rstrip(".")[:200] if doc.strip() else _words(row.task)

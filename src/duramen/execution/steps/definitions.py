@@ -12,8 +12,8 @@ from hashlib import blake2b
 from types import CodeType, MethodType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ...errors import InvalidInput
-from ...journal.events import check_name
+from ...errors import InvalidInput, shown
+from ...journal.events import check_flag, check_name, check_seconds, check_whole
 from ..waits.current_run import current
 
 P = ParamSpec("P")
@@ -42,13 +42,15 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.attempts, int) or self.attempts < 1:
-            raise InvalidInput(f"`attempts` cannot be {self.attempts!r}", hint="give a whole number of at least 1")
-        if min(self.first, self.factor, self.most, self.jitter) < 0 or self.jitter > 1:
-            raise InvalidInput(
-                "Retry() got a negative number or a `jitter` above 1",
-                hint="give numbers of at least 0, and a `jitter` between 0 and 1",
-            )
+        check_whole("attempts", self.attempts, 1)
+        for name in ("first", "factor", "most", "jitter"):
+            check_seconds(name, getattr(self, name))
+        if self.jitter > 1:
+            raise InvalidInput(f"`jitter` cannot be {shown(self.jitter)}", hint="give a number from 0 to 1")
+        on = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in on):
+            raise InvalidInput(f"`on` cannot be {shown(self.on)}", hint="give a tuple of exception classes")
+        object.__setattr__(self, "on", on)
 
     def pause(self, attempt: int, chance: float) -> float:
         """Seconds to wait after attempt number `attempt`. `chance` is a random number between 0 and 1."""
@@ -75,6 +77,7 @@ class RateLimited(Exception):
     This does not count as an attempt."""
 
     def __init__(self, retry_after: float) -> None:
+        check_seconds("retry_after", retry_after)
         super().__init__(f"rate limited; try again in {retry_after:g} s")
         self.retry_after = retry_after
 
@@ -87,18 +90,33 @@ class Kind(enum.Enum):
 
 
 def _plain_name(what: str, name: str) -> str:
-    if set("#@:") & set(check_name(what, name)):
-        raise InvalidInput(f"the {what} name {name!r} contains #, @ or :", hint="choose a name without them")
+    name = check_name(what, name)
+    if set("#@:") & set(name):
+        raise InvalidInput(f"the {what} name {shown(name)} contains #, @ or :", hint="choose a name without them")
+    return name
+
+
+def _checked_version(version: object) -> str:
+    """The version of a task as text. Small numbers are accepted too."""
+    if isinstance(version, (int, float)) and not isinstance(version, bool) and abs(version) < 1e18:
+        version = str(version)
+    return check_name("version", version)
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str):
+        raise InvalidInput(f"{shown(function)} has no name", hint="give name=")
     return name
 
 
 def kind_of(function: Any, what: str) -> Kind:
     """Whether a function is plain or async. Raises `InvalidInput` for classes, generators and other objects."""
     if not callable(function) or inspect.isclass(function):
-        raise InvalidInput(f"{function!r} cannot be a {what}", hint="decorate a function")
+        raise InvalidInput(f"a {what} cannot be {shown(function)}", hint="decorate a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidInput(
-            f"the generator {function.__name__!r} cannot be a {what}",
+            f"the generator {shown(function.__name__)} cannot be a {what}",
             hint="return the whole result, and call duramen.emit(chunk) inside a step to stream parts of it",
         )
     return Kind.ASYNC if inspect.iscoroutinefunction(function) else Kind.PLAIN
@@ -122,14 +140,13 @@ class Step(Generic[P, R]):
     ) -> None:
         self.kind = kind_of(function, "step")
         self.function = function
-        self.name = _plain_name("step", name or function.__name__)
+        self.name = _plain_name("step", _name_of(function) if name is None else name)
         self.check = check
         self.undo: Step[..., Any] | None = _as_undo_step(undo, self.name)
-        self.irreversible = irreversible
-        self.timeout = timeout
-        self.retry = Retry(attempts=retry) if isinstance(retry, int) else retry
-        parameter = inspect.signature(function).parameters.get("key")
-        self.takes_key = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
+        self.irreversible = check_flag("irreversible", irreversible)
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout, above=True)
+        self.retry = _as_retry(retry)
+        self.takes_key = _takes_key(function)
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
         self.costly = irreversible or self.in_doubt != "rerun"
         """Doubt about this step would need a person, so its outcome is synced at once."""
@@ -138,20 +155,18 @@ class Step(Generic[P, R]):
 
     def _check_options(self) -> None:
         if self.in_doubt not in ("rerun", "ask", "fail"):
-            raise InvalidInput(f"`in_doubt` cannot be {self.in_doubt!r}", hint='use "rerun", "ask" or "fail"')
-        if self.timeout is not None and not self.timeout > 0:
-            raise InvalidInput(f"`timeout` cannot be {self.timeout!r}", hint="give a number of seconds above 0")
+            raise InvalidInput(f"`in_doubt` cannot be {shown(self.in_doubt)}", hint='use "rerun", "ask" or "fail"')
         for what, function in (("check", self.check), ("undo", self.undo)):
             if function is not None and not callable(function):
-                raise InvalidInput(f"`{what}` cannot be {function!r}", hint="give a function")
+                raise InvalidInput(f"`{what}` cannot be {shown(function)}", hint="give a function")
             if function is not None and self.kind is Kind.PLAIN and _is_async(function):
                 raise InvalidInput(
-                    f"the plain step {self.name!r} has an async {what}", hint="make both plain, or both async"
+                    f"the plain step {shown(self.name)} has an async {what}", hint="make both plain, or both async"
                 )
         if self.irreversible and self.check is None and not self.takes_key:
             raise InvalidInput(
-                f"the irreversible step {self.name!r} has neither a key nor a check, so after a crash duramen could "
-                "not determine whether it happened",
+                f"the irreversible step {shown(self.name)} has neither a key nor a check, so after a crash duramen "
+                "could not determine whether it happened",
                 hint="add the parameter `*, key` and send it to the service as idempotency key, or declare check=",
             )
 
@@ -173,7 +188,7 @@ class Step(Generic[P, R]):
 
     def keyed(self, key: str) -> Callable[..., R]:
         """This step, identified by the caller's key (such as a tool-call id) instead of by its number."""
-        check_name("step key", key)
+        key = check_name("step key", key)
 
         def call(*args: Any, **kwargs: Any) -> R:
             run = current()
@@ -193,11 +208,27 @@ def _as_undo_step(undo: Callable[..., Any] | None, name: str) -> Step[..., Any] 
     return Step(undo, name=f"undo {name[:400]}")
 
 
+def _as_retry(retry: object) -> Retry | None:
+    if retry is None or isinstance(retry, Retry):
+        return retry
+    if isinstance(retry, int) and not isinstance(retry, bool):
+        return Retry(attempts=retry)
+    raise InvalidInput(f"`retry` cannot be {shown(retry)}", hint="give duramen.Retry(…), or a number of attempts")
+
+
 def new_step_key() -> str:
     """A random key for a step that is called outside a run."""
     import uuid
 
     return uuid.uuid4().hex
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    try:
+        parameter = inspect.signature(function).parameters.get("key")
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return False
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -218,11 +249,9 @@ class Task(Generic[P, R]):
     ) -> None:
         self.kind = kind_of(function, "task")
         self.function = function
-        self.name = _plain_name("task", name or function.__name__)
-        self.version = None if version is None else check_name("version", str(version))
-        if deadline is not None and not deadline > 0:
-            raise InvalidInput(f"`deadline` cannot be {deadline!r}", hint="give a number of seconds above 0")
-        self.deadline = deadline
+        self.name = _plain_name("task", _name_of(function) if name is None else name)
+        self.version = None if version is None else _checked_version(version)
+        self.deadline = None if deadline is None else check_seconds("deadline", deadline, above=True)
         self.code = code_hash(function)
         update_wrapper(self, function)
         _known[self.name, self.version] = self
@@ -244,6 +273,13 @@ class Task(Generic[P, R]):
 
 
 _known: dict[tuple[str, str | None], Task[Any, Any]] = {}
+
+
+def check_task(task: object) -> Task[..., Any]:
+    """Return `task`. Raises `InvalidInput` unless it is a task."""
+    if not isinstance(task, Task):
+        raise InvalidInput(f"{shown(task)} is not a task", hint="decorate the function with @duramen.task")
+    return task
 
 
 def known_task(name: str, version: str | None) -> Task[Any, Any] | None:

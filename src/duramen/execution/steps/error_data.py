@@ -6,7 +6,7 @@ import datetime as dt
 import sys
 from typing import Any
 
-from ...errors import DuramenError, InvalidInput, StepFailed
+from ...errors import DuramenError, InvalidInput, StepFailed, shown
 from ...journal.codec import Codec
 
 _PLAIN = Codec()
@@ -86,6 +86,6 @@ def refuse_bool(answer: Any, step: str) -> None:
     """Raise `InvalidInput` if a check returned a bool, which does not contain the step's result."""
     if isinstance(answer, bool):
         raise InvalidInput(
-            f"the check of step {step!r} returned {answer}",
+            f"the check of step {shown(step)} returned {answer}",
             hint="return None if the step did not happen, and its result (or duramen.Happened(result)) if it did",
         )

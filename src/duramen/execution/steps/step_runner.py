@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...crash_points import reach
-from ...errors import DuramenError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout, StoreError, StoreUnavailable
+from ...errors import (
+    DuramenError,
+    InvalidInput,
+    StepInDoubt,
+    StepsChanged,
+    StepTimeout,
+    StoreError,
+    StoreUnavailable,
+    shown,
+)
 from ...journal.encoder import Prepared
 from ...ports import Transaction
 from ...runtime import is_driven
@@ -76,7 +85,7 @@ class StepRunner:
             if not run.unwinding:
                 run.journal.break_off(
                     InvalidInput(
-                        f"the task's code cancelled step {identity!r} while it ran, so the step is in doubt",
+                        f"the task's code cancelled step {shown(identity)} while it ran, so the step is in doubt",
                         hint="declare timeout= on the step instead of cancelling it",
                     )
                 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ...errors import InvalidInput, StepTimeout, StoreError
+from ...errors import InvalidInput, StepTimeout, StoreError, shown
 from ...ports import Transaction
 from .definitions import Kind
 
@@ -70,7 +70,7 @@ class StepScope(msgspec.Struct, eq=False):
         Raises `InvalidInput` in an async step and in a step with a timeout."""
         if self.step.kind is Kind.ASYNC or self.step.timeout is not None:
             raise InvalidInput(
-                f"step {self.step.name!r} cannot use a transaction because it is async or has a timeout",
+                f"step {shown(self.step.name)} cannot use a transaction because it is async or has a timeout",
                 hint="use a plain step without timeout",
             )
         if self.transaction is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from .current_run import STEP, current
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def checkpointed(state: T, *, every: int = 10) -> T:
             hint="call it in the code of a task that was started with dm.run(…)",
         )
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        raise InvalidInput(f"`every` cannot be {every!r}", hint="give a number of steps of at least 1")
+        raise InvalidInput(f"`every` cannot be {shown(every)}", hint="give a number of steps of at least 1")
     run.state = TaskState(state, every)
     return state
 

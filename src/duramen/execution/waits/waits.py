@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
-from ...errors import InvalidInput, NoAnswer
-from ...journal.events import check_name
+from ...errors import InvalidInput, NoAnswer, shown
+from ...journal.events import check_name, check_seconds, check_whole
 from ...memory.catalog.memory_event import MemoryDetails, audience_of, memory_data
 from ...runtime import drive
 from ..engine.control_flow import RunStopped
@@ -46,7 +46,7 @@ def sleep(seconds: float) -> Any:
     this point later. Await it in an async task."""
     run = _run("sleep()")
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e10:
-        raise InvalidInput(f"sleep() cannot wait {seconds!r} seconds", hint="give a number from 0 to 10 billion")
+        raise InvalidInput(f"sleep() cannot wait {shown(seconds)} seconds", hint="give a number from 0 to 10 billion")
     return run.deliver(_sleep(run, run.identify("@sleep"), lambda: run.now() + int(seconds * 1e6)))
 
 
@@ -54,7 +54,7 @@ def sleep_until(when: dt.datetime) -> Any:
     """Like `sleep`, until the time `when`, which must have a time zone."""
     run = _run("sleep_until()")
     if not isinstance(when, dt.datetime) or when.tzinfo is None:
-        raise InvalidInput(f"{when!r} is not a datetime with a time zone", hint="give a datetime with tzinfo")
+        raise InvalidInput(f"{shown(when)} is not a datetime with a time zone", hint="give a datetime with tzinfo")
     due = int(when.timestamp() * 1e6)
     return run.deliver(_sleep(run, run.identify("@sleep"), lambda: due))
 
@@ -79,7 +79,9 @@ def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHIN
     before this call is received too. After `timeout` seconds, returns `default`, or raises `NoAnswer` if there is none.
     Await it in an async task."""
     run = _run("receive()")
-    check_name("signal", signal)
+    signal = check_name("signal", signal)
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     identity = run.identify(f"@signal {signal}")
     return run.deliver(_receive(run, identity, signal, {}, timeout, default, f"signal {signal!r}"))
 
@@ -88,7 +90,9 @@ def ask(question: str, payload: Any = None, *, timeout: float | None = None, def
     """Ask a person, wait for the answer (also across restarts) and return it. `dm.answer` sends it. After `timeout`
     seconds, returns `default`, or raises `NoAnswer` if there is none. Await it in an async task."""
     run = _run("ask()")
-    check_name("question", question)
+    question = check_name("question", question)
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     identity = run.identify("@ask")
     details = {"question": question} if payload is None else {"question": question, "payload": payload}
     return run.deliver(_receive(run, identity, identity, details, timeout, default, f"an answer to {question!r}"))
@@ -139,9 +143,9 @@ def brief(*steps: str, budget: int = 2000) -> Any:
     journaled, so it is the same after a restart. Await it in an async task.
     """
     run = _run("brief()")
-    if not isinstance(budget, int) or budget < 0:
-        raise InvalidInput(f"`budget` cannot be {budget!r}", hint="give a number of tokens of at least 0")
-    return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
+    check_whole("budget", budget, 0, 2**31)
+    wanted = frozenset(check_name("step", step) for step in steps)
+    return run.deliver(_brief(run, run.identify("@brief"), wanted, budget))
 
 
 async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: int) -> Any:
@@ -185,11 +189,11 @@ def report(value: Any) -> Any:
     """Inside a step: store progress durably. After a crash, `reported()` returns it to the next attempt. Await it in an
     async step."""
     scope = _step("report()")
-    scope.progress = value
     if scope.transaction is not None:
         raise InvalidInput(
             "report() was called in a step after transaction()", hint="call report() before transaction()"
         )
+    scope.progress = value
     return _awaited(scope, _report(scope, value))
 
 

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from ...errors import InvalidInput
-from ...journal.events import Draft, check_name
+from ...errors import InvalidInput, shown
+from ...journal.events import Draft, check_name, check_seconds, check_text
 from ..engine.engine import Engine
-from ..steps.definitions import Task
+from ..steps.definitions import Task, check_task
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _WINDOWS = (3600, 24 * 3600, 31 * 24 * 3600, 366 * 24 * 3600)
@@ -42,25 +42,41 @@ class Schedule:
     queue: str | None = None
 
     def __post_init__(self) -> None:
-        check_name("schedule", self.name)
+        object.__setattr__(self, "name", check_name("schedule", self.name))
+        check_task(self.task)
         if (self.cron is None) == (self.every is None):
             raise InvalidInput(
-                f"schedule {self.name!r} needs either cron= or every=", hint='give one, such as cron="0 3 * * *"'
+                f"schedule {shown(self.name)} needs either cron= or every=", hint='give one, such as cron="0 3 * * *"'
             )
-        if self.every is not None and not self.every >= 0.001:
-            raise InvalidInput(f"`every` cannot be {self.every!r}", hint="give a number of seconds of at least 0.001")
+        if self.every is not None and not check_seconds("every", self.every) >= 0.001:
+            raise InvalidInput(
+                f"`every` cannot be {shown(self.every)}", hint="give a number of seconds of at least 0.001"
+            )
+        if self.cron is not None:
+            check_text("cron", self.cron)
+        if not isinstance(self.args, (list, tuple)):
+            raise InvalidInput(f"`args` cannot be {shown(self.args)}", hint="give a list of the task's arguments")
+        if not isinstance(self.kwargs, dict) or not all(isinstance(name, str) for name in self.kwargs):
+            hint = "give a dict of the task's arguments by name"
+            raise InvalidInput(f"`kwargs` cannot be {shown(self.kwargs)}", hint=hint)
+        check_seconds("grace", self.grace)
+        check_name("tz", self.tz)
+        if self.queue is not None:
+            object.__setattr__(self, "queue", check_name("queue", self.queue))
         if self.missed not in ("one", "all", "skip"):
-            raise InvalidInput(f"`missed` cannot be {self.missed!r}", hint='use "one", "all" or "skip"')
+            raise InvalidInput(f"`missed` cannot be {shown(self.missed)}", hint='use "one", "all" or "skip"')
         try:
             ZoneInfo(self.tz)
             if self.cron is not None:
                 CronSim(self.cron, _EPOCH)
         except CronSimError as error:
             raise InvalidInput(
-                f"{self.cron!r} is not a cron expression: {error}", hint='use five fields, such as "*/5 * * * *"'
+                f"{shown(self.cron)} is not a cron expression: {error}", hint='use five fields, such as "*/5 * * * *"'
             ) from error
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise InvalidInput(f"{self.tz!r} is not a time zone", hint="use a name such as Europe/Berlin") from error
+            raise InvalidInput(
+                f"{shown(self.tz)} is not a time zone", hint="use a name such as Europe/Berlin"
+            ) from error
 
     def nearly(self, tick: int, now: int) -> int:
         """A time at or after `tick` that skips most ticks in between. If there are ticks up to `now`, at least one of

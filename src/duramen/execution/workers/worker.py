@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from ...errors import DuramenError, InvalidInput
-from ...journal.events import check_name
+from ...errors import DuramenError, InvalidInput, JournalError, RunError, StoreDamaged, shown
+from ...journal.events import LARGEST, check_flag, check_name, check_seconds, check_whole
 from ...ports import LeaseRow, Limits, RunQuery, RunRow
 from ...runtime import drive, is_driven
 from ..engine.engine import Engine
@@ -24,6 +24,7 @@ from ..engine.owner import is_dead
 from ..steps.definitions import Task
 from .schedules import Schedule, tick
 
+T = TypeVar("T")
 log = logging.getLogger("duramen")
 _PAGE = 100
 _POLL_SECONDS = 1.0
@@ -46,15 +47,18 @@ class Queue:
     per_key: bool = False
 
     def __post_init__(self) -> None:
-        check_name("queue", self.name)
-        if self.concurrency is not None and self.concurrency < 1:
-            raise InvalidInput(
-                f"`concurrency` cannot be {self.concurrency!r}", hint="give a whole number of at least 1"
-            )
-        if self.rate is not None and (len(self.rate) != 2 or self.rate[0] < 1 or not self.rate[1] > 0):
-            raise InvalidInput(
-                f"`rate` cannot be {self.rate!r}", hint="give (count, seconds), such as (10, 60) for 10 starts a minute"
-            )
+        object.__setattr__(self, "name", check_name("queue", self.name))
+        if self.concurrency is not None:
+            check_whole("concurrency", self.concurrency, 1, LARGEST)
+        if self.rate is not None:
+            if not isinstance(self.rate, (tuple, list)) or len(self.rate) != 2:
+                raise InvalidInput(
+                    f"`rate` cannot be {shown(self.rate)}",
+                    hint="give (count, seconds), such as (10, 60) for 10 starts a minute",
+                )
+            check_whole("rate[0]", self.rate[0], 1, LARGEST)
+            check_seconds("rate[1]", self.rate[1], above=True)
+        check_flag("per_key", self.per_key)
 
     @property
     def limits(self) -> Limits:
@@ -79,15 +83,12 @@ class Worker:
         until_idle: bool,
     ) -> None:
         self._engine = engine
-        self._schedules = list(schedules)
-        served = [*tasks, *(one.task for one in self._schedules)]
-        for task in served:
-            if not isinstance(task, Task):
-                raise InvalidInput(f"{task!r} is not a task", hint="decorate the function with @duramen.task")
+        self._schedules = _checked("schedules", schedules, Schedule)
+        served = [*_checked("tasks", tasks, Task), *(one.task for one in self._schedules)]
         self._tasks = {(task.name, task.version): task for task in served}
-        self._queues = {queue.name: queue for queue in queues}
+        self._queues = {queue.name: queue for queue in _checked("queues", queues, Queue)}
         self._concurrency = concurrency
-        self._until_idle = until_idle
+        self._until_idle = check_flag("until_idle", until_idle)
         self._busy = 0
         self._mutex = threading.Lock()
         self._stopping = threading.Event()
@@ -106,7 +107,7 @@ class Worker:
         while not self._stopping.is_set():
             mark = await store.mark(runs=True)
             await self._release_dead_owners()
-            wakes = [await tick(self._engine, schedule) for schedule in self._schedules]
+            wakes = [wake for one in self._schedules if (wake := await self._tick(one)) is not None]
             taken, refused = await self._claim_due()
             if taken and self._busy < self._concurrency:
                 continue
@@ -124,6 +125,19 @@ class Worker:
         while self._busy:
             await self._pause()
         return self._executed
+
+    async def _tick(self, schedule: Schedule) -> int | None:
+        """Start the runs of a schedule that are due. Returns the time of its next tick, or None if it cannot continue:
+        the other schedules and runs do."""
+        name = f"schedule:{schedule.name}"
+        if time.monotonic() < self._delayed.get(name, (0, 0.0))[1]:
+            return None
+        try:
+            return await tick(self._engine, schedule)
+        except (InvalidInput, JournalError, RunError, StoreDamaged) as error:
+            log.warning("schedule %s cannot continue: %s", schedule.name, error)
+            self._delay(name)
+            return None
 
     async def _pause(self) -> None:
         if is_driven():
@@ -166,7 +180,12 @@ class Worker:
                 if which in refused or self._busy >= self._concurrency:
                     continue
                 limits = self._queues[row.queue].limits if row.queue is not None else None
-                lease = await self._engine.claim(row.run, limits, only_due=True)
+                try:
+                    lease = await self._engine.claim(row.run, limits, only_due=True)
+                except StoreDamaged as error:
+                    log.warning("run %s cannot continue: %s", row.run, error)
+                    self._delay(row.run)
+                    continue
                 if lease is not None:
                     taken += 1
                     self._begin(row, lease, task)
@@ -208,6 +227,16 @@ class Worker:
         it."""
         count = self._delayed.get(run, (0, 0.0))[0]
         self._delayed[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
+
+
+def _checked(what: str, given: object, kind: type[T]) -> list[T]:
+    """The items of an argument of `work`. Raises `InvalidInput` unless all of them are of this kind."""
+    items: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    for item in items:
+        if not isinstance(item, kind):
+            hint = "decorate the function with @duramen.task" if kind is Task else f"give duramen.{kind.__name__}(…)"
+            raise InvalidInput(f"{shown(item)} in `{what}` is not a {kind.__name__.lower()}", hint=hint)
+    return items
 
 
 _running: set[asyncio.Task[None]] = set()

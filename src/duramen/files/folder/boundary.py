@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed
+from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed, shown
+from ...private_files import make_folders
 from .names import fold, folder_name
 from .paths import Place, place
 from .safe_open import MAX_BYTES, TRIES, content_of, encoded, look_at, step_into
@@ -60,7 +61,7 @@ class Folder:
         self.workspace = workspace
         self.own = folder_name(workspace)
         with _trouble(self.root, "open"):
-            os.makedirs(self.root, mode=0o700, exist_ok=True)
+            make_folders(self.root)
             self._root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def __enter__(self) -> Self:
@@ -93,13 +94,13 @@ class Folder:
         """The bytes of the file. None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
-            return None if folder_fd is None else content_of(folder_fd, where)
+            return None if folder_fd is None else content_of(folder_fd, where.path)
 
     def signature(self, path: str) -> Signature | None:
         """The signature of the file, which changes when the file is edited. None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
-            found = None if folder_fd is None else look_at(folder_fd, where)
+            found = None if folder_fd is None else look_at(folder_fd, where.path)
         return found and signature_of(found)
 
     def folder_inode(self, path: str) -> int:
@@ -127,7 +128,7 @@ class Folder:
             if temp is None:
                 return False
             temp.sync()
-            _expect(where, look_at(temp.folder_fd, where), seen)  # the sync took time
+            _expect(where, look_at(temp.folder_fd, where.path), seen)  # the sync took time
             temp.publish()
             os.fsync(temp.folder_fd)
         return True
@@ -152,7 +153,7 @@ class Folder:
         """Remove the file durably, and the folders that become empty. Returns False if there was no file."""
         where = self._writable(path)
         with _trouble(path, "remove"), self._open(where, make=False) as folder_fd:
-            found = None if folder_fd is None else look_at(folder_fd, where)
+            found = None if folder_fd is None else look_at(folder_fd, where.path)
             _expect(where, found, seen)
             if folder_fd is None or found is None:
                 return False
@@ -198,7 +199,7 @@ class Folder:
                 sync_all([temp for _, temp in temp_files])
                 for where, temp in temp_files:
                     with batch.reporting(where):
-                        _expect(where, look_at(temp.folder_fd, where), batch.seen(where))
+                        _expect(where, look_at(temp.folder_fd, where.path), batch.seen(where))
                         temp.publish()
                         batch.changed.append(where.path)
 
@@ -206,11 +207,11 @@ class Folder:
         """A temporary file with the data. None if the file already has this content."""
         for _ in range(TRIES):
             folder_fd = folders.of(where)
-            old = look_at(folder_fd, where)
+            old = look_at(folder_fd, where.path)
             _expect(where, old, seen)
             if old is None:
                 folders.expect_free(where)
-            elif old.st_size == len(data) and content_of(folder_fd, where) == data:
+            elif old.st_size == len(data) and content_of(folder_fd, where.path) == data:
                 return None
             mode = 0o600 if old is None else stat.S_IMODE(old.st_mode)
             try:
@@ -331,7 +332,7 @@ class _Folders:
         )
         if other := next(alike, None):
             raise BoundaryRefused(
-                where.path, f"some systems treat it and {other!r} as the same name", hint="rename one of them"
+                where.path, f"some systems treat it and {shown(other)} as the same name", hint="rename one of them"
             )
 
     def note(self, where: Place) -> None:

@@ -1,8 +1,9 @@
 """Commits files to git.
 
 Only the given paths are committed, even if other files are changed or staged. The user's git runs with the user's
-settings, hooks and signing. Without a configured identity, the commit carries the name of duramen. A failed commit
-leaves files and index unchanged, and the next commit includes the changes.
+settings. Programs that these settings or the repository name run only in a trusted repository. Without a configured
+identity, the commit carries the name of duramen. A failed commit leaves files and index unchanged, and the next commit
+includes the changes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from tempfile import NamedTemporaryFile, TemporaryFile
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
-from ...errors import BoundaryRefused, CommitFailed, InvalidInput
+from ...errors import BoundaryRefused, CommitFailed, InvalidInput, shown
 
 TIMEOUT = 120.0
 """Seconds that one git command may take, including its hooks."""
@@ -36,6 +37,17 @@ _HINTS = {
     re.compile(r"failed to sign|signing failed"): "unlock the signing key, or turn commit.gpgsign off here",
     re.compile(r"dubious ownership"): "the repository belongs to another user; see safe.directory in git's manual",
 }
+GitMode = bool | Literal["trusted"]
+"""Whether changes are committed. "trusted" also runs the programs that the repository names."""
+_NO_PROGRAMS = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "commit.gpgSign": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+_NAMED_PROGRAM = {"clean": "", "smudge": "", "process": "", "required": "false", "enabled": "false"}
+"""Settings of filters and hooks with a name of their own, and the values that turn them off."""
 _KEPT = re.compile(
     r"GIT_((AUTHOR|COMMITTER)_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)|EXEC_PATH|TEMPLATE_DIR"
     r"|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM|ALLOW_PROTOCOL)"
@@ -43,20 +55,27 @@ _KEPT = re.compile(
 
 
 def commit(
-    root: str | os.PathLike[str], paths: Iterable[str], message: str, *, author: str | None = None, init: bool = False
+    root: str | os.PathLike[str],
+    paths: Iterable[str],
+    message: str,
+    *,
+    author: str | None = None,
+    init: bool = False,
+    trusted: bool = False,
 ) -> str | None:
     """Commit new, changed and removed files of a folder. Returns the id of the commit, or None if nothing changed.
 
     `author` is the author of the commit ("Ada <ada@example.org>"). `init` creates a repository in the folder if it is
-    not in one. Raises `CommitFailed` with the output of git or a hook; then nothing is committed, the files stay as
-    they are, and the call can be repeated. Blocks while git and its hooks run, for at most `TIMEOUT` per command.
+    not in one. `trusted` runs the hooks, filters and signing that the repository configures. Raises `CommitFailed` with
+    the output of git or a hook; then nothing is committed, the files stay as they are, and the call can be repeated.
+    Blocks while git and its hooks run, for at most `TIMEOUT` per command.
     """
     check(message, author)
     wanted = sorted(map(_inner, set(paths)))
     folder = os.path.realpath(root)
     if not os.path.isdir(folder):
         raise InvalidInput(f"there is no folder {os.fspath(root)}", hint="write the files first")
-    git = Git(folder)
+    git = Git(folder, trusted)
     git.expect_repository(init)
     states = git.states(wanted)
     if ignored := sorted(path for path, state in states.items() if state == "!!"):
@@ -65,6 +84,15 @@ def commit(
             hint="remove it from .gitignore, or turn commits off",
         )
     return git.commit(states, message, author) if states else None
+
+
+def checked_mode(git: object) -> GitMode:
+    """The value of a `git` option. Raises `InvalidInput` for anything else."""
+    if isinstance(git, bool):
+        return git
+    if git == "trusted":
+        return "trusted"
+    raise InvalidInput(f"`git` cannot be {shown(git)}", hint='use True, False or "trusted"')
 
 
 def _inner(path: str) -> str:
@@ -79,7 +107,7 @@ def check(message: str, author: str | None) -> None:
         raise InvalidInput("the commit message is empty", hint="describe the change in a few words")
     if author is not None and not _AUTHOR.fullmatch(author):
         raise InvalidInput(
-            f"{author!r} cannot be `author`", hint="give a name and an address: Ada Lovelace <ada@example.org>"
+            f"`author` cannot be {shown(author)}", hint="give a name and an address: Ada Lovelace <ada@example.org>"
         )
 
 
@@ -92,30 +120,56 @@ class Answer(NamedTuple):
 
 
 class Git:
-    """Runs git commands for files of one folder. Paths are relative to the folder."""
+    """Runs git commands for files of one folder. Paths are relative to the folder.
 
-    def __init__(self, folder: str) -> None:
+    A repository can come from a stranger, and its settings can name programs. Unless it is `trusted`, git runs none of
+    them: no hook, no filter, no file monitor, no signing program, and no transport to fetch missing objects.
+    """
+
+    def __init__(self, folder: str, trusted: bool = False) -> None:
         self._folder = folder
+        self._trusted = trusted
         self._environment = scrubbed(os.environ)
+        if not trusted:
+            self._environment |= {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
+            self._configure(_NO_PROGRAMS)
 
     def expect_repository(self, init: bool) -> None:
         """Raise `InvalidInput` if the folder is not in a repository. With `init`, create one instead."""
         answer = self.ask("rev-parse", "--is-inside-work-tree")
+        if not self._trusted:
+            self._turn_off_named_programs()
         if not answer.code and answer.out.strip() == "true":
             return
         if answer.code and "not a git repository" not in answer.said:
             raise self._failure("examine", self._folder, answer)
         if answer.code and init:
-            self._do("create a repository in", self._folder, "init", "--quiet")
+            self._do("create a repository in", self._folder, "init", "--quiet", "--shared=0600")
             return
         raise InvalidInput(
             f"{self._folder} is not in a git work tree", hint="create a repository with `git init`, or turn commits off"
         )
 
+    def _turn_off_named_programs(self) -> None:
+        """Turn off filters and hooks with names of their own, which no single setting covers. Call it before a command
+        that reads files of the work tree."""
+        names = self.ask("config", "--name-only", "-z", "--get-regexp", r"^(filter|hook)\.").out.split("\0")
+        drivers = {name.rpartition(".")[0] for name in names if name}
+        self._configure({f"{driver}.{part}": value for driver in drivers for part, value in _NAMED_PROGRAM.items()})
+
+    def _configure(self, settings: Mapping[str, str]) -> None:
+        """Add settings that override those of all files. The environment takes names that contain "="."""
+        count = self._environment.get("GIT_CONFIG_COUNT", "")
+        first = int(count) if count.isdecimal() else 0
+        for number, (name, value) in enumerate(settings.items(), first):
+            self._environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        self._environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
+
     def states(self, paths: Sequence[str]) -> dict[str, str]:
         """The two-letter `git status` of each file. Files without changes are not in the result."""
         prefix = self._do("examine", self._folder, "rev-parse", "--show-prefix").out.removesuffix("\n")
-        options = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
+        options = ["--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching"]
+        options.append("--ignore-submodules=all")
         found: dict[str, str] = {}
         for start in range(0, len(paths), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]

@@ -13,7 +13,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import BoundaryRefused
+from ...errors import BoundaryRefused, shown
 from .names import fold, folder_name
 
 MAX_NAME = 200
@@ -79,7 +79,7 @@ def place(path: str, workspace: str) -> Place:
     """The place of a path in the layout of a workspace. Raises `BoundaryRefused` for anything else than a path of the
     layout, relative to the root, with / between its names."""
     if not isinstance(path, str):
-        raise BoundaryRefused(repr(path)[:80], "a path must be text")
+        raise BoundaryRefused(shown(path), "a path must be text")
     found = _decided(path, workspace)
     if isinstance(found, str):
         raise BoundaryRefused(path, found)
@@ -111,7 +111,7 @@ def name_trouble(name: str) -> str:
     if _PLAIN.fullmatch(name) and len(name) <= MAX_NAME:
         return "it is the name of a device" if _DEVICE.fullmatch(name) else ""
     if name in ("", ".", ".."):
-        return f"it contains the name {name!r}" if name else "it contains an empty name"
+        return f"it contains the name {shown(name)}" if name else "it contains an empty name"
     if trouble := _character_trouble(name):
         return trouble
     if len(name.encode()) > MAX_NAME:

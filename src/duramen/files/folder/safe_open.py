@@ -7,7 +7,6 @@ import os
 import stat
 
 from ...errors import BoundaryRefused, InvalidInput
-from .paths import Place
 
 MAX_BYTES = 8 * 1024 * 1024
 """The size limit of a memory file."""
@@ -38,47 +37,49 @@ def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
     raise BoundaryRefused(path, f"{name}: it is removed again and again", hint="find the program that removes it")
 
 
-def look_at(folder_fd: int, where: Place) -> os.stat_result | None:
-    """The `stat` result of the file at the place. None if there is no file. Raises `BoundaryRefused` for a link or
-    anything else that is not a regular file."""
+def look_at(folder_fd: int, path: str) -> os.stat_result | None:
+    """The `stat` result of a file in its open folder; `path` is for messages, and its last part is the name. None if
+    there is no file. Raises `BoundaryRefused` for a link or anything else that is not a regular file."""
     try:
-        found = os.stat(where.name, dir_fd=folder_fd, follow_symlinks=False)
+        found = os.stat(_name(path), dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return _expect_own(found, where)
+    return _expect_own(found, path)
 
 
-def _expect_own(found: os.stat_result, where: Place) -> os.stat_result:
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _expect_own(found: os.stat_result, path: str) -> os.stat_result:
     if stat.S_ISLNK(found.st_mode):
-        raise BoundaryRefused(where.path, "it is a symbolic link", hint="replace it by a real file")
+        raise BoundaryRefused(path, "it is a symbolic link", hint="replace it by a real file")
     if not stat.S_ISREG(found.st_mode):
-        raise BoundaryRefused(where.path, "it is not a file", hint="move it away")
+        raise BoundaryRefused(path, "it is not a file", hint="move it away")
     if found.st_nlink > 1:
-        raise BoundaryRefused(
-            where.path, "it is a hard link: the same file has another name", hint="replace it by a copy"
-        )
+        raise BoundaryRefused(path, "it is a hard link: the same file has another name", hint="replace it by a copy")
     return found
 
 
-def content_of(folder_fd: int, where: Place) -> bytes | None:
-    """The bytes of the file at the place. None if there is no file. Raises `BoundaryRefused` for a link or anything
+def content_of(folder_fd: int, path: str) -> bytes | None:
+    """The bytes of a file in its open folder. None if there is no file. Raises `BoundaryRefused` for a link or anything
     else that is not a regular file, even if the file was replaced just before it is opened."""
-    if look_at(folder_fd, where) is None:
+    if look_at(folder_fd, path) is None:
         return None
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        handle = os.open(where.name, flags, dir_fd=folder_fd)
+        handle = os.open(_name(path), flags, dir_fd=folder_fd)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
-            raise BoundaryRefused(where.path, "it is a link, or not a file", hint="replace it by a real file") from None
+            raise BoundaryRefused(path, "it is a link, or not a file", hint="replace it by a real file") from None
         raise
     with open(handle, "rb") as file:
-        _expect_own(os.fstat(handle), where)
+        _expect_own(os.fstat(handle), path)
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise BoundaryRefused(where.path, f"it has more than {MAX_BYTES:,} bytes", hint="store long texts elsewhere")
+        raise BoundaryRefused(path, f"it has more than {MAX_BYTES:,} bytes", hint="store long texts elsewhere")
     return data
 
 

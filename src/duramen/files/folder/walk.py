@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...errors import BoundaryRefused
+from ...errors import BoundaryRefused, shown
 from .names import fold, folder_name
 from .paths import KNOWLEDGE_FOLDERS, Area, place
 
@@ -112,4 +112,4 @@ def _trouble(path: str, entry: os.DirEntry[str], workspace: str, taken: dict[str
     if found.st_nlink > 1:
         return "it is a hard link: the same file has another name"
     other = taken.setdefault(fold(entry.name), entry.name)
-    return "" if other == entry.name else f"some systems treat it and {other!r} as the same name"
+    return "" if other == entry.name else f"some systems treat it and {shown(other)} as the same name"

@@ -31,7 +31,7 @@ FORMATS = ("claude", "openclaw", "basic-memory", "jsonl")
 
 def format_named(name: str) -> Format:
     """The format with this name. Raises `InvalidInput` if there is none."""
-    from ...errors import InvalidInput
+    from ...errors import InvalidInput, shown
     from .basic_memory import BasicMemory
     from .claude_code import Claude
     from .json_lines import JsonLines
@@ -43,6 +43,6 @@ def format_named(name: str) -> Format:
         "basic-memory": BasicMemory(),
         "jsonl": JsonLines(),
     }
-    if name not in found:
-        raise InvalidInput(f"there is no format {name!r}", hint=f"valid formats: {', '.join(FORMATS)}")
+    if not isinstance(name, str) or name not in found:
+        raise InvalidInput(f"there is no format {shown(name)}", hint=f"valid formats: {', '.join(FORMATS)}")
     return found[name]

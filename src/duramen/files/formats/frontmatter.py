@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import FileMalformed, InvalidInput
+from ...errors import FileMalformed, InvalidInput, shown
 
 FENCE = "---"
 MAX_LETTERS = 256 * 1024
@@ -141,7 +141,7 @@ class _Reading:
             if not isinstance(key, Scalar):
                 raise self._refused(event, "the name of a field must be text")
             if key.text in items:
-                raise self._refused(event, f"the field {key.text[:80]!r} occurs twice")
+                raise self._refused(event, f"the field {shown(key.text)} occurs twice")
             items[key.text] = self._node(next(self._events), depth + 1)
         return items
 

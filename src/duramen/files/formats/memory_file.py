@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...errors import FileMalformed, InvalidInput
+from ...errors import FileMalformed, InvalidInput, shown
 from . import list_items as items
 from .frontmatter import Node, Scalar, Verbatim, joined, split
 
@@ -73,7 +73,7 @@ class MemoryFile:
 
     def __post_init__(self) -> None:
         if taken := sorted(KNOWN & set(self.extra)):
-            raise InvalidInput(f"`extra` contains the known field {taken[0]!r}", hint="pass it by its name")
+            raise InvalidInput(f"`extra` contains the known field {shown(taken[0])}", hint="pass it by its name")
         for name in _TIMES:
             time = getattr(self, name)
             if time is not None and time.tzinfo is None:

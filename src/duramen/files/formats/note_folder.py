@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from ...errors import BoundaryRefused, FileError, FileMalformed, InvalidInput
-from ..folder.safe_open import MAX_BYTES, encoded, step_into
+from ...private_files import make_folders
+from ..folder.safe_open import content_of, encoded, step_into
 from ..folder.temp_file import temp_file_for
 from .note import Format, Imported, Note, is_safe
 
 _SUFFIXES = (".md", ".jsonl", ".ndjson")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if os.name == "posix" else os.O_RDONLY
 MAX_FILES = 100_000
+MAX_DEPTH = 40
+"""The deepest folder that is read, because each level holds an open file."""
 
 
 def import_folder(format: Format, root: str | os.PathLike[str]) -> Imported:
     """The notes in a folder or a single file. Files that cannot be read are returned as problems. Raises `InvalidInput`
     if the path does not exist or has too many files."""
-    files: dict[str, str] = {}
-    problems: list[FileMalformed] = []
-    for path, full in _found(root):
-        try:
-            files[path] = _text(path, full)
-        except FileMalformed as problem:
-            problems.append(problem)
-    read = format.read(files)
-    return Imported(read.notes, tuple(sorted((*problems, *read.problems), key=lambda each: (each.path, each.line))))
+    found = _Reading(os.fspath(root))
+    found.read_all()
+    read = format.read(found.texts)
+    problems = sorted((*found.problems, *read.problems), key=lambda each: (each.path, each.line))
+    return Imported(read.notes, tuple(problems))
 
 
 def export_folder(
@@ -39,60 +39,107 @@ def export_folder(
     for path in texts:
         if not is_safe(path):
             raise BoundaryRefused(path, "on some systems it is not inside the folder", hint="rename the note")
-    os.makedirs(root, exist_ok=True)
-    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    changed = []
     try:
-        changed = []
-        for number, (path, text) in enumerate(texts.items(), 1):
-            changed += [path] if _written(handle, path, text) else []
-            if shown is not None:
-                shown(number, len(texts))
-        return tuple(changed)
+        make_folders(root)
+        with _opened(os.open(root, _FOLDER)) as folder_fd:
+            for number, (path, text) in enumerate(texts.items(), 1):
+                changed += [path] if _written(folder_fd, path, text) else []
+                if shown is not None:
+                    shown(number, len(texts))
     except OSError as error:
         raise FileError(
             f"cannot write to {os.fspath(root)}: {error.strerror}",
             hint="check the permissions of the folder and the free disk space",
         ) from error
+    return tuple(changed)
+
+
+class _Reading:
+    """Reads the files that a format may contain. Each folder is opened relative to its parent and each file relative to
+    its folder, never through a link. So an attacker who replaces one of them during the import gains nothing."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self.texts: dict[str, str] = {}
+        self.problems: list[FileMalformed] = []
+
+    def read_all(self) -> None:
+        """Read the base. Raises `InvalidInput` if it does not exist or has too many files, and `FileError` if it cannot
+        be opened."""
+        if os.open not in os.supports_dir_fd:
+            raise FileError("this operating system cannot open files relative to a folder", hint="use Linux or macOS")
+        above, name = os.path.split(os.path.abspath(self._base))
+        try:
+            if os.path.isdir(self._base):
+                with _opened(os.open(self._base, _FOLDER)) as folder_fd:
+                    self._read_folder(folder_fd, "", 0)
+            else:
+                with _opened(os.open(above, _FOLDER)) as folder_fd:
+                    os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+                    self._read_file(folder_fd, name)
+        except FileNotFoundError:
+            raise InvalidInput(f"{self._base} does not exist", hint="give a folder, or a .jsonl file") from None
+        except OSError as error:
+            hint = "check the permissions of the folder"
+            raise FileError(f"cannot read {self._base}: {error.strerror}", hint=hint) from error
+
+    def _read_folder(self, folder_fd: int, path: str, depth: int) -> None:
+        with os.scandir(folder_fd) as found:
+            entries = sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+        folders = [one.name for one in entries if _is_folder(one)]
+        for entry in entries:
+            if entry.name.endswith(_SUFFIXES) and not entry.is_dir(follow_symlinks=False):
+                self._read_file(folder_fd, f"{path}{entry.name}")
+        for name in folders:
+            self._descend(folder_fd, name, f"{path}{name}", depth + 1)
+
+    def _descend(self, above: int, name: str, path: str, depth: int) -> None:
+        with self._reporting(path):
+            if depth > MAX_DEPTH:
+                raise BoundaryRefused(path, f"it is more than {MAX_DEPTH} folders deep", hint="import it on its own")
+            below = step_into(above, name, path, make=False)
+            if below is not None:
+                with _opened(below) as folder_fd:
+                    self._read_folder(folder_fd, f"{path}/", depth)
+
+    def _read_file(self, folder_fd: int, path: str) -> None:
+        if len(self.texts) + len(self.problems) >= MAX_FILES:
+            raise InvalidInput(f"{self._base} has more than {MAX_FILES:,} files", hint="import a part of it at a time")
+        with self._reporting(path):
+            data = content_of(folder_fd, path)
+            if data is not None:
+                self.texts[path] = data.decode("utf-8")
+
+    @contextmanager
+    def _reporting(self, path: str) -> Iterator[None]:
+        """Record a file or folder that cannot be read, so that the import continues with the others."""
+        try:
+            yield
+        except BoundaryRefused as error:
+            self.problems.append(FileMalformed(path, 1, error.reason, hint=error.hint))
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror}"
+            self.problems.append(FileMalformed(path, 1, reason, hint="check the permissions of the file"))
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            self.problems.append(FileMalformed(path, line, "not UTF-8", hint="save the file as UTF-8"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a folder, or a link to one, which is reported."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+@contextmanager
+def _opened(handle: int) -> Iterator[int]:
+    try:
+        yield handle
     finally:
         os.close(handle)
-
-
-def _found(root: str | os.PathLike[str]) -> list[tuple[str, str]]:
-    """The files that a format may contain, as pairs of the path relative to the root and the full path."""
-    base = os.fspath(root)
-    if os.path.isfile(base):
-        return [(os.path.basename(base), base)]
-    if not os.path.isdir(base):
-        raise InvalidInput(f"{base} does not exist", hint="give a folder, or a .jsonl file")
-    found: list[tuple[str, str]] = []
-    for folder, below, names in os.walk(base):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        inner = os.path.relpath(folder, base).replace(os.sep, "/")
-        for name in sorted(names):
-            if name.endswith(_SUFFIXES) and not name.startswith("."):
-                found.append((name if inner == "." else f"{inner}/{name}", os.path.join(folder, name)))
-        if len(found) > MAX_FILES:
-            raise InvalidInput(f"{base} has more than {MAX_FILES:,} files", hint="import a part of it at a time")
-    return found
-
-
-def _text(path: str, full: str) -> str:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK if os.name == "posix" else os.O_RDONLY
-    try:
-        if not stat.S_ISREG(os.lstat(full).st_mode):
-            raise FileMalformed(path, 1, "it is a link, or not a file", hint="replace it by a real file")
-        with open(os.open(full, flags), "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise FileMalformed(path, 1, f"it has more than {MAX_BYTES:,} bytes", hint="split the file")
-        return data.decode("utf-8")
-    except OSError as error:
-        raise FileMalformed(
-            path, 1, f"it cannot be read: {error.strerror}", hint="check the permissions of the file"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise FileMalformed(path, line, "not UTF-8", hint="save the file as UTF-8") from error
 
 
 def _written(root: int, path: str, text: str) -> bool:

@@ -10,7 +10,9 @@ known_memories.py   looks up stored memories
 journal_edit.py     journals the edits of a person
 memory_edit.py      one memory as text, for `dm.memory.file_text()` and `edit()`
 sync_manifest.py    what the last sync saw and wrote
-manifest_file.py    the manifest on disk, and the lock of the folder
+manifest_file.py    the manifest on disk
+state_folder.py     the folder of the manifest, and the lock of a sync
+intent_file.py      what a sync is about to write, for the one after a killed sync
 git_commits.py      commits the changes to git
 import_export.py    imports files of other programs, and exports to their formats
 report.py           the result of a sync

@@ -16,6 +16,7 @@ from ...runtime import pause, run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import MEMORY_AREAS, Signature, Walked
 from ..formats.memory_file import MemoryFile, parse
+from .intent_file import WriteIntents
 from .journal_edit import HUMAN, JournalEdit
 from .known_memories import KnownMemories
 from .memory_mapping import FILE, StoredMemory, is_same, memory_file_of, memory_input, path_of
@@ -33,10 +34,18 @@ ProgressCallback = Callable[[str, int, int], None]
 class FolderReader:
     """Journals what people did to the files of a folder."""
 
-    def __init__(self, journal: Journal, service: MemoryService, folder: Folder, shown: ProgressCallback) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        service: MemoryService,
+        folder: Folder,
+        unfinished: WriteIntents,
+        shown: ProgressCallback,
+    ) -> None:
         self._journal = journal
         self._service = service
         self._folder = folder
+        self._unfinished = unfinished
         self._shown = shown
         self._memories = KnownMemories(journal, service)
         self._journal_edit = JournalEdit(service)
@@ -76,9 +85,12 @@ class FolderReader:
     async def _one(self, path: str, signature: Signature, manifest: SyncManifest, walked: Walked) -> None:
         try:
             text = await run_blocking(lambda: self._folder.read(path))
-            file = None if text is None else parse(text, path)
-            if file is not None:
-                await self._judge(path, file, signature, manifest, walked)
+            if text is None:
+                return
+            if await self._is_left_over(path, text, manifest):
+                await self._remove(path, signature)
+            else:
+                await self._judge(path, parse(text, path), signature, manifest, walked)
         except FileMalformed as error:
             if not await self._erased(path, signature, manifest):
                 self.skipped.append(SkippedFile(path, error.reason, error.line))
@@ -134,13 +146,23 @@ class FolderReader:
 
     async def _erased(self, path: str, signature: Signature, manifest: SyncManifest) -> bool:
         """Whether the subject of a file was erased. If so, the file is removed, even if it was edited."""
-        entry = manifest.files.get(path)
+        entry = manifest.files.get(path) or self._unfinished.files.get(path)
         if entry is None or not entry.owner or await self._memories.has_owner(entry.owner):
             return False
+        await self._remove(path, signature)
+        return True
+
+    async def _is_left_over(self, path: str, text: str, manifest: SyncManifest) -> bool:
+        """Whether a killed sync wrote this file, nobody edited it, and its memory has ended since then."""
+        intent = self._unfinished.files.get(path)
+        if intent is None or path in manifest.files or self._unfinished.digest(text) != intent.digest:
+            return False
+        return all(one.row.closed is not None for one in await self._memories.versions(intent.memory))
+
+    async def _remove(self, path: str, signature: Signature) -> None:
         with suppress(FileChanged):
             if await run_blocking(lambda: self._folder.remove(path, seen=signature)):
                 self.removed.append(path)
-        return True
 
     async def _taken_before(self, path: str, file: MemoryFile, old: StoredMemory) -> StoredMemory | None:
         """The memory that replaced an old one, if it has the content of the file."""

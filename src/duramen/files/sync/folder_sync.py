@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from hashlib import blake2b
 
 from ...crash_points import reach
-from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
+from ...errors import BoundaryRefused, FileChanged, FileMalformed
+from ...journal.events import check_path
 from ...journal.journal import Journal
 from ...memory.knowledge.proposals import PERSONA, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder
+from ..folder.git import GitMode
 from ..folder.walk import Walked
 from .folder_reader import FolderReader, ProgressCallback
 from .folder_writer import FolderWriter
-from .git_commits import commit, planned
+from .git_commits import commit, planned, without
+from .intent_file import load_intents, remove_intents, save_intents
 from .journal_edit import HUMAN
 from .known_memories import KnownMemories
-from .manifest_file import ManifestFile, sync_lock
+from .manifest_file import ManifestFile
 from .report import FileEdit, FilesSynced, SkippedFile
 from .runtime_files import runtime_files
+from .state_folder import StateFolder, sync_lock
 from .sync_manifest import SyncManifest
 
 _PERSONA_FILE = "SOUL.md"
@@ -34,7 +38,7 @@ def _quietly(what: str, done: int, total: int) -> None:
 class FolderSync:
     """Syncs the files of a workspace in one folder."""
 
-    def __init__(self, journal: Journal, service: MemoryService, root: str, commits: bool) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, root: str, commits: GitMode) -> None:
         self._journal = journal
         self._service = service
         self._commits = commits
@@ -49,27 +53,32 @@ class FolderSync:
         folder; others wait. Raises `FileError` if the folder was removed or replaced.
         """
         await run_blocking(self.folder.expect_there)
-        async with sync_lock(self.folder.root):
-            return await self._sync(shown or _quietly, deletions)
+        async with sync_lock(self.folder) as state:
+            return await self._sync(state, shown or _quietly, deletions)
 
-    async def _sync(self, shown: ProgressCallback, deletions: bool) -> FilesSynced:
-        if not self._swept:
+    async def _sync(self, state: StateFolder, shown: ProgressCallback, deletions: bool) -> FilesSynced:
+        manifest = await run_blocking(lambda: self._manifest_file.load(state))
+        unfinished = await run_blocking(lambda: load_intents(state))
+        if unfinished or not self._swept:
             await run_blocking(self.folder.sweep)
             self._swept = True
-        manifest = await run_blocking(self._manifest_file.load)
         walked = await run_blocking(self.folder.walk)
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
-        reader = FolderReader(self._journal, self._service, self.folder, shown)
+        reader = FolderReader(self._journal, self._service, self.folder, unfinished, shown)
         await reader.take_in(walked, manifest, wiped, deletions)
         reach("files.read_in")
-        writer = FolderWriter(self._journal, self._service, self.folder, {one.path for one in reader.skipped}, shown)
-        await writer.write(manifest, walked, reader.numbers, reader.scopes, wiped)
+        intend = partial(save_intents, state, unfinished)
+        held = {one.path for one in reader.skipped}
+        writer = FolderWriter(self._journal, self._service, self.folder, held, intend, shown)
+        days, scopes = set(unfinished.days), reader.scopes | ({True, False} if unfinished else set())
+        await writer.write(manifest, walked, reader.numbers, days, scopes, wiped)
         persona = await self._persona(manifest, walked, writer.skipped)
         volatile = await self._runtime()
         reach("files.written")
         edits = (*reader.edits, *persona[1])
         written, removed = (*writer.written, *persona[0], *volatile), (*reader.removed, *writer.removed)
         skipped = list(dict.fromkeys([*reader.skipped, *writer.skipped]))
+        manifest.commits = without(manifest.commits, {*removed, *reader.missing})
         made: list[str] = []
         if self._commits:
             changes = (*edits, *reader.conflicts)
@@ -82,10 +91,12 @@ class FolderSync:
                 KnownMemories(self._journal, self._service),
             )
             if manifest.commits:
-                await run_blocking(lambda: self._manifest_file.save(manifest))
+                await run_blocking(lambda: self._manifest_file.save(state, manifest))
                 reach("files.uncommitted")
-            made = await commit(self.folder.root, manifest, skipped)
-        await run_blocking(lambda: self._manifest_file.save(manifest))
+            made = await commit(self.folder.root, manifest, skipped, self._commits == "trusted")
+        await run_blocking(lambda: self._manifest_file.save(state, manifest))
+        reach("files.saved")
+        await run_blocking(lambda: remove_intents(state))
         return FilesSynced(written, removed, edits, tuple(reader.conflicts), tuple(skipped), tuple(made))
 
     async def _runtime(self) -> list[str]:
@@ -142,6 +153,4 @@ def _hash(text: str) -> str:
 
 def checked_root(root: object) -> str:
     """The path of a folder as text. Raises `InvalidInput` if it is not a path."""
-    if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
-        raise InvalidInput(f"{root!r} is not a path", hint="give the path of a folder")
-    return os.fspath(root)
+    return check_path(root, "give the path of a folder")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from ...crash_points import reach
 from ...errors import FileChanged, InvalidInput
 from ...journal.journal import Journal
 from ...memory.memory_service import MemoryService
@@ -23,19 +24,28 @@ _PAGE = 1_000
 _BATCH = 512
 """Memory files per batch."""
 _Text = tuple[str, StoredMemory, IndexLine]
+Intend = Callable[[Mapping[str, tuple[str, str, str]], Iterable[str]], None]
+"""Records the files (memory, owner and text by path) and the days that are about to be written."""
 
 
 class FolderWriter:
     """Writes the memories of the store to a folder."""
 
     def __init__(
-        self, journal: Journal, service: MemoryService, folder: Folder, held: set[str], shown: ProgressCallback
+        self,
+        journal: Journal,
+        service: MemoryService,
+        folder: Folder,
+        held: set[str],
+        intend: Intend,
+        shown: ProgressCallback,
     ) -> None:
         self._journal = journal
         self._service = service
         self._folder = folder
         self._held = held
         """Files that the reader skipped, and that a person must fix. They are neither written nor removed."""
+        self._intend = intend
         self._shown = shown
         self._memories = KnownMemories(journal, service)
         self._index = f"workspace/{folder.own}/MEMORY.md"
@@ -47,17 +57,16 @@ class FolderWriter:
         self.pages: list[str] = []
 
     async def write(
-        self, manifest: SyncManifest, walked: Walked, forced: set[int], scopes: set[bool], wiped: bool
+        self, manifest: SyncManifest, walked: Walked, forced: set[int], days: set[str], scopes: set[bool], wiped: bool
     ) -> None:
         """Update the files from the store, and the manifest from the files. `forced` are memories to write even if they
-        are unchanged. `scopes` are indexes that changed before: True for the root index."""
+        are unchanged. `days` are logs, and `scopes` are indexes, that changed before: True for the root index."""
         now = self._journal.clock.now()
         counts = await self._journal.store.audience_changes(self._journal.workspace, None)
         if wiped or _is_behind(counts, manifest):
             manifest.clear()
         live: dict[int, StoredMemory] = {}
         gone = {manifest.files[path].number for path, expires in manifest.expiring.items() if expires <= now}
-        days: set[str] = set()
         for audience, count in sorted(counts.items()):
             before = manifest.audiences.get(audience.hex(), 0)
             if audience[:1] != b"t" and (count != before):
@@ -103,7 +112,7 @@ class FolderWriter:
         scopes: set[bool],
     ) -> None:
         pages = IndexPages(self._folder, manifest, walked)
-        scopes = scopes | self._replace(manifest, live, gone, walked)
+        scopes = scopes | self._replace(manifest, live, gone, walked, days)
         pages.write_days(days)
         pages.write_indexes(scopes)
         self.pages = pages.looked_at
@@ -112,7 +121,12 @@ class FolderWriter:
         self.skipped += pages.skipped
 
     def _replace(
-        self, manifest: SyncManifest, live: dict[int, StoredMemory], gone: set[int], walked: Walked
+        self,
+        manifest: SyncManifest,
+        live: dict[int, StoredMemory],
+        gone: set[int],
+        walked: Walked,
+        days: set[str],
     ) -> set[bool]:
         """Write the files that changed, and remove those of ended memories. Returns which indexes changed: True for the
         root index."""
@@ -130,6 +144,9 @@ class FolderWriter:
                 texts[path] = (render_memory_file(file), known, index_line_of(file, path))
             except InvalidInput as error:  # an application stored other data in the metadata
                 self.skipped.append(SkippedFile(path, error.message))
+        if texts or days:
+            self._intend({path: (one.row.id, _owner(one), text) for path, (text, one, _) in texts.items()}, days)
+            reach("files.intended")
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
             scopes.add(is_shared(path))
@@ -175,11 +192,12 @@ class FolderWriter:
             if lines.get(path) != text:
                 scopes.add(is_shared(path))
             row = known.row
-            owner = "" if row.owner is None or known.subject is None else row.owner.hex()
             folder = path.rpartition("/")[0]
             if folder not in folder_inode:
                 folder_inode[folder] = self._folder.folder_inode(path)
-            entry = ManifestEntry(row.number, row.id, text, seen(signature), row.expires, owner, folder_inode[folder])
+            entry = ManifestEntry(
+                row.number, row.id, text, seen(signature), row.expires, _owner(known), folder_inode[folder]
+            )
             manifest.put(path, entry)
             self.rendered[path] = known
 
@@ -202,6 +220,11 @@ def _is_behind(counts: Mapping[bytes, int], manifest: SyncManifest) -> bool:
     """Whether the store has fewer changes than at the last sync: a backup was restored, or it is another store. Then
     the manifest cannot be used."""
     return any(counts.get(bytes.fromhex(audience), 0) < count for audience, count in manifest.audiences.items())
+
+
+def _owner(known: StoredMemory) -> str:
+    """The reference of the person that a memory is about. Empty if there is none."""
+    return "" if known.row.owner is None or known.subject is None else known.row.owner.hex()
 
 
 def _line_in(index_line: IndexLine, index: str) -> IndexLine:

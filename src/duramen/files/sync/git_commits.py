@@ -7,7 +7,7 @@ the next sync makes them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 from ...errors import DuramenError
@@ -67,14 +67,20 @@ def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actor
     return "\n".join([f"{kind}: {name} {edit.what} (human)", "", *about, "Actor: human"])
 
 
-async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile]) -> list[str]:
+def without(commits: Sequence[Commit], paths: Set[str]) -> list[Commit]:
+    """Planned commits without files that were removed since. Their names may be of an erased person."""
+    left = (Commit([path for path in one.paths if path not in paths], one.message) for one in commits)
+    return [one for one in left if one.paths]
+
+
+async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile], trusted: bool) -> list[str]:
     """Make the planned commits in order. Returns their ids. A failure stops them and is added to `skipped`; the files
     stay, and the next sync tries again."""
     made: list[str] = []
     while manifest.commits:
         due = manifest.commits[0]
         try:
-            done = await run_blocking(partial(git.commit, root, due.paths, due.message, init=True))
+            done = await run_blocking(partial(git.commit, root, due.paths, due.message, init=True, trusted=trusted))
         except (DuramenError, OSError) as error:
             skipped.append(SkippedFile(due.paths[0], f"it was not committed, the next sync tries again: {error}"))
             break

@@ -3,33 +3,36 @@
 A note becomes a memory, with its origin in the metadata. The same text from several files is one memory with several
 origins. A note without text of its own, such as an index of links, is stored as an event. It is never recalled, but
 an export can write the same files again.
+
+Files can come from anyone. So a note about a person's preferences or identity, and a note that would replace a memory
+about these, becomes a proposal, unless the caller trusts the files.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from ...errors import InvalidInput
-from ...journal.events import Draft, check_name
+from ...journal.events import Draft, check_name, check_path
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_data, memory_row
 from ...memory.catalog.records import Memory
+from ...memory.knowledge.proposals import Proposal
 from ...memory.memory_service import MemoryService
+from ...ports import MemoryQuery, MemoryRow
 from ...runtime import run_blocking
 from ..formats import Note, format_named
 from ..formats.note import Role
 from ..formats.note_folder import export_folder, import_folder
-from .journal_edit import JournalEdit
+from .journal_edit import DECIDED_BY_PEOPLE, JournalEdit
 from .memory_mapping import SUMMARY, TAGS, MemoryInput
 from .report import SkippedFile
 
@@ -46,11 +49,13 @@ ProgressCallback = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class MemoriesImported:
     """What an import did. `added`: ids of memories that are new or have a new origin. `known`: number of notes that
-    changed nothing. `skipped`: files or lines that were not imported, and why."""
+    changed nothing. `skipped`: files or lines that were not imported, and why. `proposed`: ids of the proposals that a
+    person has to decide on."""
 
     added: tuple[str, ...] = ()
     known: int = 0
     skipped: tuple[SkippedFile, ...] = ()
+    proposed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +74,42 @@ class ImportExport:
         self._service = service
 
     async def import_from(
-        self, root: str, format: str, subject: str | None, actor: str | None, shown: ProgressCallback | None
+        self,
+        root: str,
+        format: str,
+        subject: str | None,
+        actor: str | None,
+        trusted: bool,
+        shown: ProgressCallback | None,
     ) -> MemoriesImported:
         """Import the notes in a folder or a file. Idempotent: a repeat changes nothing. A file that cannot be imported
-        is reported in `skipped`."""
+        is reported in `skipped`. Unless `trusted`, notes about a person become proposals."""
         read = await run_blocking(lambda: import_folder(format_named(format), root))
         journal_edit = JournalEdit(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
+        proposed: list[str] = []
         known, skipped = 0, [SkippedFile(one.path, one.reason, one.line) for one in read.problems]
         for number, note in enumerate(read.notes):
             if shown is not None:
                 shown("Importing", number, len(read.notes))
             try:
-                memory = await self._take(note, format, subject, journal_edit)
+                taken = await self._take(note, format, subject, journal_edit, trusted)
             except InvalidInput as error:
                 skipped.append(SkippedFile(note.origin, error.message))
                 continue
-            known += memory is None
-            added += [memory] if memory is not None else []
+            known += taken is None
+            if isinstance(taken, Proposal):
+                proposed.append(taken.id)
+            elif taken is not None:
+                added.append(taken)
         if shown is not None and read.notes:
             shown("Importing", len(read.notes), len(read.notes))
-        return MemoriesImported(tuple(added), known, tuple(skipped))
+        return MemoriesImported(tuple(added), known, tuple(skipped), tuple(dict.fromkeys(proposed)))
 
-    async def _take(self, note: Note, format: str, subject: str | None, journal_edit: JournalEdit) -> str | None:
-        """Import a note. Returns the id of the memory, or None if nothing is new."""
+    async def _take(
+        self, note: Note, format: str, subject: str | None, journal_edit: JournalEdit, trusted: bool
+    ) -> str | Proposal | None:
+        """Import a note. Returns the id of the memory, or the pending proposal, or None if nothing is new."""
         fields = note.metadata.get("fields")
         if subject is None and format == "jsonl" and isinstance(fields, Mapping):
             said_of = fields.get("subject")
@@ -105,6 +122,8 @@ class ImportExport:
         row = memory_row(HOME, 0, memory_data(said.content, said.kind, said.details), owner)
         before = await self._service.catalog.current(row.id, row.audience)
         place = _place(note, said)
+        if not trusted and await self._is_about_a_person(row):
+            return await journal_edit.propose(said)
         if before is not None:
             places = _places(before.metadata)
             if place in places:
@@ -112,10 +131,19 @@ class ImportExport:
             said.details["metadata"] = {**said.details["metadata"], **before.metadata, PLACES: [*places, place]}
         return await journal_edit.say(said)
 
+    async def _is_about_a_person(self, row: MemoryRow) -> bool:
+        """Whether a memory is a preference or identity, or would replace one, because it has the same key."""
+        rows = [row]
+        if row.key is not None:
+            query = MemoryQuery((row.audience,), key=row.key)
+            rows += await self._journal.store.memories(self._journal.workspace, query)
+        return any(one.kind in DECIDED_BY_PEOPLE and one.closed is None for one in rows)
+
     async def _keep(self, note: Note, subject: str | None) -> None:
         """Store a note that is not a memory. Idempotent."""
         data = _plain(note)
-        key = blake2b(_pack((data, subject or "")), digest_size=16).hexdigest()
+        owner = await self._journal.owner(subject)
+        key = owner.address(_pack(data)).hex()  # keyed with the owner's salt: it reveals nothing after an erasure
         await self._journal.append(SESSION, [Draft(KEPT, data, "import")], key=key, subject=subject)
 
     # -- export
@@ -272,6 +300,4 @@ def _tags(memory: Memory) -> tuple[str, ...]:
 
 def checked_path(path: object) -> str:
     """The path of a folder or a file as text. Raises `InvalidInput` if it is not a path."""
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise InvalidInput(f"{path!r} is not a path", hint="give the path of a folder")
-    return os.fspath(path)
+    return check_path(path, "give the path of a folder")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ...memory.catalog.catalog import HOME
 from ...memory.knowledge.procedures import ProcedureEdit
-from ...memory.knowledge.proposals import ProposalDraft
+from ...memory.knowledge.proposals import Proposal, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
 from .memory_mapping import MemoryInput, StoredMemory
 
 HUMAN = "human"
-_BY_PROPOSAL = ("preference", "identity")
+DECIDED_BY_PEOPLE = ("preference", "identity")
+"""The kinds of memories that change by proposals only."""
 
 
 class JournalEdit:
@@ -24,7 +25,7 @@ class JournalEdit:
         """Store a new memory. Returns its id."""
         if said.steps and said.name:
             return await self._save(said)
-        if said.kind in _BY_PROPOSAL:
+        if said.kind in DECIDED_BY_PEOPLE:
             wanted = ProposalDraft(said.content, said.kind, said.details, "", self._how)
             proposal = await self._service.proposals.make(wanted, said.subject, self._actor, accepted=True)
             if proposal is not None:
@@ -35,6 +36,12 @@ class JournalEdit:
         )
         self._service.index_worker.wake()
         return memory.id
+
+    async def propose(self, said: MemoryInput) -> Proposal | None:
+        """Propose a new memory. Returns the pending proposal. None if the memory is known, or was dismissed before."""
+        wanted = ProposalDraft(said.content, said.kind, said.details, "", self._how)
+        proposal = await self._service.proposals.make(wanted, said.subject, self._actor)
+        return proposal if proposal is not None and proposal.state is ProposalState.PENDING else None
 
     async def _save(self, said: MemoryInput) -> str:
         assert said.name is not None
@@ -47,7 +54,7 @@ class JournalEdit:
 
     async def revise(self, known: StoredMemory, said: MemoryInput) -> str | None:
         """Replace a memory. Returns the id of the new memory."""
-        if known.procedure is not None or said.kind in _BY_PROPOSAL or (said.steps and said.name):
+        if known.procedure is not None or said.kind in DECIDED_BY_PEOPLE or (said.steps and said.name):
             memory = await self.say(said)
             if memory is not None and memory != known.row.id and not await self._is_over(known):
                 await self._service.catalog.retire(known.row, actor=self._actor, successor=memory)

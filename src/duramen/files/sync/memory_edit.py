@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import InvalidInput, UnknownMemory
+from ...errors import InvalidInput, UnknownMemory, shown
 from ...journal.events import check_name
 from ...journal.journal import Journal
 from ...memory.catalog.records import Memory
@@ -34,7 +34,7 @@ class MemoryEdit:
         file = parse(text, _NAME)
         if file.id is not None and file.id != id:
             raise InvalidInput(
-                f"the text has the id of another memory: {file.id[:80]!r}", hint="edit that memory, or remove the `id`"
+                f"the text has the id of another memory: {shown(file.id)}", hint="edit that memory, or remove the `id`"
             )
         if is_same(file, memory_file_of(known, self._service.policies)):
             return await self._service.catalog.get(id)

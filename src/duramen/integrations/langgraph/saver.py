@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
@@ -18,11 +18,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ...api._async.duramen import AsyncDuramen
 from ...api._sync.duramen import Duramen
 from ...checkpoints.checkpoints import Checkpoints
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...runtime import drive, drive_iterator
 from .channels import SavedLists
 from .handle import HandleAdapter
-from .serializer import ValueSerializer
+from .serializer import ValueSerializer, strict_serializer
 from .thread_removal import ThreadRemoval
 from .threads import Threads
 
@@ -31,7 +31,10 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     """A checkpointer that stores only what changed: each message is written once, however long the conversation is.
 
     A thread is the session with the same id. Sync and async graph calls work with both kinds of handle. LangGraph's own
-    serializer (`serde`) serializes the values, without pickle.
+    serializer serializes the values, without pickle.
+
+    Only plain data, messages and LangGraph's own types are loaded by default, because a manipulated row can name any
+    function. List the other types of your state in `types`. Or pass a serializer of your own as `serde`.
 
     If two runs continue from the same checkpoint of a thread, the messages of one would be lost. The second one to save
     gets a `CheckpointConflict`. With `on_conflict="allow"` it overwrites the first silently, as with LangGraph's own
@@ -45,11 +48,12 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         dm: Duramen | AsyncDuramen,
         *,
         serde: SerializerProtocol | None = None,
+        types: Iterable[type | tuple[str, str]] = (),
         on_conflict: Literal["refuse", "allow"] = "refuse",
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=strict_serializer(types) if serde is None else serde)
         if on_conflict not in ("refuse", "allow"):
-            raise InvalidInput(f"on_conflict cannot be {on_conflict!r}", hint='use "refuse" or "allow"')
+            raise InvalidInput(f"on_conflict cannot be {shown(on_conflict)}", hint='use "refuse" or "allow"')
         self._handle = HandleAdapter(dm)
         self._checkpoints = Checkpoints(self._handle.journal)
         self._saved_lists = SavedLists()
@@ -67,6 +71,14 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     @property
     def _removal(self) -> ThreadRemoval:
         return ThreadRemoval(self._threads, self._checkpoints, self._saved_lists, self._serializer)
+
+    def get_next_version(self, current: int | str | None, channel: None) -> Any:
+        """The version that follows `current`: a whole number. A thread that was copied from another saver continues
+        with its text versions, because LangGraph compares the versions of a thread with each other."""
+        if isinstance(current, str):
+            number, _, rest = current.partition(".")
+            return f"{int(number) + 1:0{len(number)}}.{rest}" if rest else f"{int(number) + 1:0{len(number)}}"
+        return 1 if current is None else current + 1
 
     # -- writing
 

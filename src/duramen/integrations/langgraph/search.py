@@ -10,7 +10,7 @@ from typing import Any
 from langgraph.store.base import MatchCondition
 
 from ...checkpoints.kv_items import KvItem, Namespace
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 
 _WORD = re.compile(r"\w+")
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
@@ -44,7 +44,7 @@ def _holds(value: Any, name: str, bound: Any) -> bool:
         return bool(value != bound)
     order = _ORDERS.get(name)
     if order is None:
-        raise InvalidInput(f"{name!r} is not a filter operator", hint="use $eq, $ne, $gt, $gte, $lt or $lte")
+        raise InvalidInput(f"{shown(name)} is not a filter operator", hint="use $eq, $ne, $gt, $gte, $lt or $lte")
     alike = isinstance(value, str) == isinstance(bound, str)
     return alike and all(isinstance(one, str | int | float) for one in (value, bound)) and order(value, bound)
 
@@ -89,7 +89,7 @@ def filter_namespaces(
 def _meets(namespace: Namespace, condition: MatchCondition) -> bool:
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
-        raise InvalidInput(f"match_type cannot be {condition.match_type!r}", hint='use "prefix" or "suffix"')
+        raise InvalidInput(f"match_type cannot be {shown(condition.match_type)}", hint='use "prefix" or "suffix"')
     if len(path) > len(namespace):
         return False
     part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from ...errors import InvalidInput, UnknownType
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -39,12 +44,49 @@ class ValueSerializer:
         return bytes([_OTHER, len(name)]) + name + body
 
     def load(self, packed: bytes) -> Any:
-        """The value of bytes from `dump`."""
-        number = packed[0]
+        """The value of bytes from `dump`. Raises `UnknownType` if it contains a type that the serializer refuses."""
+        number, end = packed[0], 1
         if number != _OTHER:
-            return self.serde.loads_typed((_NAMES[number], packed[1:]))
-        end = 2 + packed[1]
-        return self.serde.loads_typed((packed[2:end].decode(), packed[end:]))
+            name = _NAMES[number]
+        else:
+            end = 2 + packed[1]
+            name = packed[2:end].decode()
+        refused: list[str] = []
+        token = _refused.set(refused)
+        try:
+            value = self.serde.loads_typed((name, packed[end:]))
+        finally:
+            _refused.reset(token)
+        if refused:
+            raise UnknownType(refused[0], hint="if you trust the type, name it: DuramenSaver(dm, types=[…])")
+        return value
+
+
+def strict_serializer(types: Iterable[type | tuple[str, str]]) -> JsonPlusSerializer:
+    """LangGraph's serializer, restricted to plain data, messages, LangGraph's own types and `types`. A type is a class,
+    or its module and name."""
+    listed = tuple(types)
+    for one in listed:
+        if not isinstance(one, type) and not (isinstance(one, tuple) and len(one) == 2 and all(map(_is_text, one))):
+            raise InvalidInput("`types` has an entry that is not a type", hint="give classes, or (module, name) pairs")
+    return JsonPlusSerializer(allowed_msgpack_modules=listed or None)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_refused: ContextVar[list[str] | None] = ContextVar("refused", default=None)
+
+
+def _note_refused(event: SerdeEvent) -> None:
+    """LangGraph's serializer returns the raw parts of a value whose type it refuses. We want an error instead."""
+    refused = _refused.get()
+    if refused is not None and "blocked" in event["kind"]:
+        refused.append(f"{event['module']}.{event['name']}")
+
+
+register_serde_event_listener(_note_refused)
 
 
 # -- ids and times: compact if they have the usual form, unchanged otherwise

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from ...checkpoints.checkpoints import Checkpoints, StoredCheckpoint
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from .channels import SavedLists, fields_from_stored
 from .config_position import ConfigPosition, thread_id
 from .serializer import ValueSerializer, short_id, unpack_id, unpack_metadata
@@ -60,7 +60,7 @@ class ThreadRemoval:
     async def prune(self, threads: Iterable[str], strategy: str) -> None:
         """Keep the newest checkpoint of each namespace of these threads, or none."""
         if strategy not in ("keep_latest", "delete"):
-            raise InvalidInput(f"strategy cannot be {strategy!r}", hint='use "keep_latest" or "delete"')
+            raise InvalidInput(f"strategy cannot be {shown(strategy)}", hint='use "keep_latest" or "delete"')
         for thread in threads:
             if strategy == "delete":
                 await self.delete(thread, "prune")

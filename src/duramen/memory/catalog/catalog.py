@@ -77,7 +77,7 @@ class Catalog:
         self, session: str, drafts: Sequence[Draft], subject: str | None, key: str | None = None
     ) -> list[Memory]:
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
         while True:
             owner = await self._journal.owner(subject)
             prepared, change = await self._prepare(session, drafts, owner)

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 from ...journal.encoder import Prepared
 from ...journal.events import check_name, micros, moment
 from ...journal.owners import Owner
@@ -74,13 +74,13 @@ def memory_data(content: str, kind: str, details: Mapping[str, Any], now: int | 
     if not isinstance(content, str) or not content.strip():
         raise InvalidInput("there is nothing to remember", hint="give a text that is not empty")
     if not content.isascii():
-        _check_unicode(content)
+        check_unicode(content)
     data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
     if details:
         _add_details(data, details)
     lasting = details.get("lasting", False)
     if not isinstance(lasting, bool):
-        raise InvalidInput(f"{repr(lasting)[:80]} cannot be `lasting`", hint="give True or False")
+        raise InvalidInput(f"`lasting` cannot be {shown(lasting)}", hint="give True or False")
     if now is not None and not lasting and kind not in _LASTING_KINDS and "valid_to" not in data and "ttl" not in data:
         end = holds_until(content, data.get("valid_from", now))
         if end is not None:
@@ -124,7 +124,7 @@ def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
     unknown = details.keys() - MemoryDetails.__annotations__.keys()
     if unknown:
         raise InvalidInput(
-            f"unknown detail {repr(min(unknown))[:80]} of a memory", hint=f"valid details: {', '.join(_DETAIL_NAMES)}"
+            f"unknown detail {shown(min(unknown))} of a memory", hint=f"valid details: {', '.join(_DETAIL_NAMES)}"
         )
     for name in ("key", "title", "speaker"):
         if details.get(name) is not None:
@@ -149,7 +149,8 @@ def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
         data["relations"] = _relations(details["relations"], " ".join(filter(None, mentioned)))
 
 
-def _check_unicode(content: str) -> None:
+def check_unicode(content: str) -> None:
+    """Raise `InvalidInput` for text with lone surrogates."""
     try:
         content.encode()
     except UnicodeEncodeError:
@@ -158,25 +159,26 @@ def _check_unicode(content: str) -> None:
 
 def _share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidInput(f"{repr(value)[:80]} cannot be `{name}`", hint="give a number from 0 to 1")
+        raise InvalidInput(f"`{name}` cannot be {shown(value)}", hint="give a number from 0 to 1")
     return float(value)
 
 
 def _duration(value: object) -> int:
+    micros: float = 0
     if isinstance(value, dt.timedelta):
-        micros: float = value // dt.timedelta(microseconds=1)
-    else:
-        micros = value * 1e6 if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+        micros = value // dt.timedelta(microseconds=1)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and value <= _MAX_TTL:
+        micros = value * 1e6
     if not 1 <= micros <= _MAX_TTL:
         raise InvalidInput(
-            f"{repr(value)[:80]} cannot be `ttl`", hint="give seconds or a timedelta, more than 0, at most 100 years"
+            f"`ttl` cannot be {shown(value)}", hint="give seconds or a timedelta, more than 0, at most 100 years"
         )
     return int(micros)
 
 
 def _scope(value: object) -> str:
     if value not in SCOPES:
-        raise InvalidInput(f"{repr(value)[:80]} cannot be `scope`", hint=f"give one of {', '.join(SCOPES)}")
+        raise InvalidInput(f"`scope` cannot be {shown(value)}", hint=f"give one of {', '.join(SCOPES)}")
     return str(value)
 
 
@@ -196,14 +198,14 @@ def _relations(value: object, text: str) -> list[list[str]]:
     for one in value:
         if not isinstance(one, (list, tuple)) or len(one) != 3:
             raise InvalidInput(
-                f"{repr(one)[:80]} is not a relation",
+                f"{shown(one)} is not a relation",
                 hint='give a subject, a relation and an object: ("Ada", "manages", "Bo")',
             )
         names = [" ".join(check_name("relation", part).split()) for part in one]
         for name in (names[0], names[2]):
             if name.casefold() not in text:
                 raise InvalidInput(
-                    f"the memory does not mention {repr(name)[:80]}",
+                    f"the memory does not mention {shown(name)}",
                     hint="use names that are in its content, title or speaker",
                 )
         found.append(names)

@@ -28,7 +28,7 @@ class Persona:
     async def profile(self, subject: str | None) -> dict[str, str]:
         """The profile of a subject; without a subject, the profile of the workspace. Empty if there is none."""
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
             if await self._journal.store.subject(self._journal.workspace, subject) is None:
                 return {}
         return await self.fields(await self._journal.owner(subject))

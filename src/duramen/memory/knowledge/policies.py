@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, shown
 
 if TYPE_CHECKING:
     from ..catalog.records import Memory, Recalled
@@ -26,12 +26,12 @@ class KindPolicy:
     stale_after: float | None = 30
 
     def __post_init__(self) -> None:
-        if self.check not in CHECKS:
-            raise InvalidInput(f"{repr(self.check)[:80]} cannot be `check`", hint=f"give one of {', '.join(CHECKS)}")
+        if self.check not in tuple(CHECKS):
+            raise InvalidInput(f"`check` cannot be {shown(self.check)}", hint=f"give one of {', '.join(CHECKS)}")
         days: object = self.stale_after
         if days is not None and (isinstance(days, bool) or not isinstance(days, (int, float)) or not days > 0):
             raise InvalidInput(
-                f"{repr(days)[:80]} cannot be `stale_after`", hint="give a number of days above 0, or None for never"
+                f"`stale_after` cannot be {shown(days)}", hint="give a number of days above 0, or None for never"
             )
 
     def is_stale(self, memory: Memory, now: dt.datetime) -> bool:

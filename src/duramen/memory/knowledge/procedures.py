@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...errors import InvalidInput, PositionConflict, UnknownProcedure
+from ...errors import InvalidInput, PositionConflict, UnknownProcedure, shown
 from ...journal.events import Draft, check_name
 from ...journal.journal import Journal
 from ...journal.owners import Owner
@@ -147,9 +147,9 @@ class Procedures:
         """Save a procedure as a new version. On return it is durable and can be found by its words. An edit that
         changes nothing makes no new version. With an `owner`, raises `SubjectGone` if that subject was erased
         meanwhile."""
-        check_name("name of a procedure", name)
+        name = check_name("name of a procedure", name)
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             whose = owner or await self._journal.owner(subject)
@@ -219,12 +219,12 @@ class Procedures:
 
     async def _audiences(self, name: str, subject: str | None) -> list[bytes]:
         """The audiences to search for a procedure: the subject's before the workspace's."""
-        check_name("name of a procedure", name)
+        name = check_name("name of a procedure", name)
         return list(reversed(await self._catalog.audiences(subject, None)))
 
     async def _one(self, name: str, version: int | None, subject: str | None) -> _Version | None:
         if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
-            raise InvalidInput(f"{repr(version)[:80]} cannot be `version`", hint="give a whole number from 1")
+            raise InvalidInput(f"`version` cannot be {shown(version)}", hint="give a whole number from 1")
         for audience in await self._audiences(name, subject):
             if version is None:
                 rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name))
@@ -286,7 +286,7 @@ class Procedures:
         """Log an outcome. With a key, it is logged exactly once. Returns the procedure with its new counts. Raises
         `UnknownProcedure`."""
         if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-            raise InvalidInput(f"{repr(reason)[:80]} cannot be `reason`", hint="give a text that is not empty")
+            raise InvalidInput(f"`reason` cannot be {shown(reason)}", hint="give a text that is not empty")
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             kept = await self._one(name, version, subject)
@@ -357,10 +357,10 @@ class Procedures:
 def checked_steps(steps: object) -> tuple[str, ...]:
     """The steps as a tuple. Raises `InvalidInput`."""
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence) or not steps:
-        raise InvalidInput(f"{repr(steps)[:80]} cannot be `steps`", hint="give a list of texts, one for each step")
+        raise InvalidInput(f"`steps` cannot be {shown(steps)}", hint="give a list of texts, one for each step")
     for step in steps:
         if not isinstance(step, str) or not step.strip():
-            raise InvalidInput(f"{repr(step)[:80]} cannot be a step", hint="give a text that says what to do")
+            raise InvalidInput(f"a step cannot be {shown(step)}", hint="give a text that says what to do")
     return tuple(steps)
 
 

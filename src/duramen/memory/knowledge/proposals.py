@@ -18,14 +18,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...errors import InvalidInput, PositionConflict, ProposalDecided, UnknownProposal
+from ...errors import InvalidInput, PositionConflict, ProposalDecided, UnknownProposal, shown
 from ...journal.events import Draft, Event, check_name, moment
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, MemoryChanges, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
-from ..catalog.memory_event import ADDED, default_scope, memory_data, memory_id, memory_row
+from ..catalog.memory_event import ADDED, check_unicode, default_scope, memory_data, memory_id, memory_row
 from .persona import Persona
 
 SESSION = "@proposals"
@@ -121,7 +121,7 @@ class Proposals:
         transaction. With an `owner`, raises `SubjectGone` if that subject was erased meanwhile."""
         data = _checked(draft)
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             whose = owner or await self._journal.owner(None if draft.kind == PERSONA else subject)
@@ -194,7 +194,7 @@ class Proposals:
     async def _owners(self, subject: str | None) -> list[Owner]:
         owners = [await self._journal.owner(None)]
         if subject is not None:
-            check_name("subject", subject)
+            subject = check_name("subject", subject)
             if await self._journal.store.subject(self._journal.workspace, subject) is not None:
                 owners.append(await self._journal.owner(subject))
         return owners
@@ -240,7 +240,7 @@ class Proposals:
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
         """Dismiss a proposal, so that it is not proposed again. Raises `UnknownProposal` and `ProposalDecided`."""
         if note is not None and (not isinstance(note, str) or not note.strip()):
-            raise InvalidInput(f"{repr(note)[:80]} cannot be `note`", hint="give a text that is not empty")
+            raise InvalidInput(f"`note` cannot be {shown(note)}", hint="give a text that is not empty")
         return await self._decide(id, None, note, actor)
 
     async def _decide(
@@ -250,7 +250,7 @@ class Proposals:
         note: str | None,
         actor: str | None,
     ) -> Proposal:
-        check_name("id of a proposal", id)
+        id = check_name("id of a proposal", id)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             mark = await self._state_bookmark(id)
@@ -327,6 +327,7 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
     if draft.kind in (PROFILE, PERSONA):
         if not isinstance(draft.content, str) or not draft.content.strip():
             raise InvalidInput("there is nothing to propose", hint="give a text that is not empty")
+        check_unicode(draft.content)
         memory = None
         if draft.kind == PROFILE and draft.details.get("key") is None:
             raise InvalidInput("a proposal for the profile needs a field", hint='give a key, such as key="name"')
@@ -336,7 +337,7 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
         key = memory.get("key")
     confidence = memory_data("-", "-", {"confidence": draft.details.get("confidence", 1.0)}).get("confidence", 1.0)
     data = {
-        "kind": draft.kind,
+        "kind": check_name("kind", draft.kind),
         "content": draft.content,
         "key": key,
         "evidence": draft.evidence,
@@ -361,6 +362,7 @@ def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> 
     if content is not None and (not isinstance(content, str) or not content.strip()):
         raise InvalidInput("there is nothing to accept", hint="give a text that is not empty, or leave out `content`")
     if content is not None:
+        check_unicode(content)
         data["content"] = content
     if "memory" in data:
         memory = {**data["memory"], "content": data["content"]}

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...errors import UnknownMemory
+from ...errors import UnknownMemory, shown
 from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
@@ -190,7 +190,7 @@ def _parse_answer(answer: object) -> tuple[str, str, str]:
         return "undecided", "", "the answer is not an object"
     decision, reason = answer.get("decision"), text_of(answer.get("reason"), _LONGEST)
     if decision not in ("newer", "older", "both", "merge"):
-        return "undecided", "", f"{str(decision)[:80]!r} is not a decision"
+        return "undecided", "", f"{shown(decision)} is not a decision"
     if reason is None:
         return "undecided", "", "the answer has no reason"
     content = text_of(answer.get("content"), _LONGEST) if decision == "merge" else ""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from ...errors import RunActive
+from ...errors import RunActive, StoreDamaged
 from ...ports import LeaseRow, Limits, RunChange, RunRow
 from .row_checksum import expect_intact
+
+T = TypeVar("T")
+log = logging.getLogger("duramen")
+_reported: set[str] = set()
+"""The damage that was logged. Workers read the same rows again and again."""
 
 Counts = Sequence[int]
 """The number of runs in a queue, and the number of those with one key."""
@@ -29,6 +35,46 @@ def run_and_lease(workspace: str, row: Sequence[Any]) -> tuple[RunRow, LeaseRow 
         return run, None
     expect_intact(f"the lease on {run.session!r}", check, workspace, run.session, owner, fence, expires)
     return run, LeaseRow(owner, fence, expires)
+
+
+def intact_rows(
+    read: Callable[[int, int], Iterable[Sequence[Any]]],
+    build: Callable[[Sequence[Any]], T],
+    limit: int,
+    *,
+    skip: int = 0,
+    strict: bool = False,
+) -> list[T]:
+    """Up to `limit` rows that match their checksums. `read` returns rows in order, given a limit and how many to skip.
+
+    A damaged row is logged once and left out, so that it does not hide the others. With `strict`, it raises
+    `StoreDamaged`.
+    """
+    found: list[T] = []
+    while len(found) < limit:
+        wanted, count = limit - len(found), 0
+        rows = iter(read(wanted, skip))
+        while True:
+            try:
+                found.append(build(next(rows)))
+            except StopIteration:
+                break
+            except (StoreDamaged, UnicodeDecodeError) as error:
+                if strict:
+                    raise
+                _report(error)
+            count += 1
+        if count < wanted:
+            break
+        skip += count
+    return found
+
+
+def _report(error: Exception) -> None:
+    what = error.message if isinstance(error, StoreDamaged) else "the row of a run is not valid text"
+    if what not in _reported:
+        _reported.add(what)
+        log.warning("%s; it is left out: run `duramen verify`", what)
 
 
 def changed_run(

@@ -28,6 +28,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
     WorkspaceRefused,
+    clipped,
 )
 from ..common.sql_file import Migrations, load_migrations, refuse_outdated
 
@@ -90,11 +91,12 @@ def explain(error: BaseException, shown: str) -> BaseException:
             f"PostgreSQL at {shown} does not let this connection use the rows of the handle's workspace",
             hint="open the handle with `workspace`; give each workspace its own role if a pooler shares connections",
         )
+    reason = clipped(str(error).strip().split("\n")[0])
     for kind, made in _MEANING:
         if isinstance(error, kind):
-            return made(shown, str(error).strip().split("\n")[0])
+            return made(shown, reason)
     if isinstance(error, psycopg.Error):
-        return StoreError(f"PostgreSQL at {shown} failed: {error}")
+        return StoreError(f"PostgreSQL at {shown} failed: {reason}")
     return error
 
 

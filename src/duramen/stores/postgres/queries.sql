@@ -333,7 +333,7 @@ WHERE r.workspace = %(workspace)s AND (%(status)s::text[] IS NULL OR r.status = 
   AND (%(task)s::text IS NULL OR r.task = %(task)s) AND (%(queue)s::text IS NULL OR r.queue = %(queue)s) AND
       (%(parent)s::text IS NULL OR r.parent = %(parent)s) AND (%(session)s::text IS NULL OR r.session = %(session)s)
   AND (%(created)s::bigint IS NULL OR (r.created, r.run) < (%(created)s, %(run)s))
-ORDER BY r.created DESC, r.run DESC LIMIT %(limit)s;
+ORDER BY r.created DESC, r.run DESC LIMIT %(limit)s OFFSET %(skip)s;
 
 -- name: due_runs
 -- Open runs that a worker may claim: `wake` has come, and no lease is valid.

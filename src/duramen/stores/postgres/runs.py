@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
 from ..common.row_checksum import checksum
-from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
+from ..common.run_rows import changed_run, checked_run, has_room, intact_rows, run_and_lease
 from .connection import Connection
 from .leases import read_lease, write_lease
 from .projection import Target
@@ -64,15 +64,22 @@ def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[t
         "session": query.session,
         "created": created,
         "run": run,
-        "limit": query.limit,
     }
-    return [run_and_lease(workspace, row) for row in connection.execute(Q.list_runs, values, binary=True)]
+
+    def read(limit: int, skip: int) -> Any:
+        return connection.execute(Q.list_runs, values | {"limit": limit, "skip": skip}, binary=True)
+
+    return intact_rows(read, lambda row: run_and_lease(workspace, row), query.limit, strict=query.strict)
 
 
 def due_runs(connection: Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
     """See `Store.due`."""
-    values = {"workspace": workspace, "now": now, "limit": limit, "skip": skip}
-    return [checked_run(workspace, row) for row in connection.execute(Q.due_runs, values, binary=True)]
+
+    def read(limit: int, skip: int) -> Any:
+        values = {"workspace": workspace, "now": now, "limit": limit, "skip": skip}
+        return connection.execute(Q.due_runs, values, binary=True)
+
+    return intact_rows(read, lambda row: checked_run(workspace, row), limit, skip=skip)
 
 
 def claim(

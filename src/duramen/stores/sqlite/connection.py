@@ -24,6 +24,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from ...private_files import create_file
 from ..common.sql_file import Migrations, load_migrations, refuse_outdated
 
 APPLICATION_ID = 0x48464A4C  # marks the files of duramen
@@ -145,6 +146,8 @@ def connect(settings: SqliteSettings) -> apsw.Connection:
 
 def _open_writable(settings: SqliteSettings) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    if settings.vfs is None:
+        create_file(settings.file)  # SQLite gives its log the mode of the database
     return apsw.Connection(settings.file, flags, settings.vfs, _STATEMENTS)
 
 

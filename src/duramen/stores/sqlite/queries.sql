@@ -208,7 +208,7 @@ WHERE r.workspace = :workspace AND (:status IS NULL OR instr(:status, ',' || r.s
   AND (:task IS NULL OR r.task = :task) AND (:queue IS NULL OR r.queue = :queue) AND (:parent IS NULL OR r.parent =
       :parent) AND (:session IS NULL OR r.session = :session)
   AND (:created IS NULL OR (r.created, r.run) < (:created, :run))
-ORDER BY r.created DESC, r.run DESC LIMIT :limit;
+ORDER BY r.created DESC, r.run DESC LIMIT :limit OFFSET :skip;
 
 -- name: due_runs
 -- Open runs that a worker may claim: `wake` has come, and no lease is valid.

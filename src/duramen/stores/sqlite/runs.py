@@ -8,7 +8,7 @@ import apsw
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
 from ..common.row_checksum import checksum
-from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
+from ..common.run_rows import changed_run, checked_run, has_room, intact_rows, run_and_lease
 from .leases import read_lease, write_lease
 from .rows import column
 from .sql import Q
@@ -64,16 +64,21 @@ def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> l
         "session": query.session,
         "created": created,
         "run": run,
-        "limit": query.limit,
     }
-    rows: Any = connection.execute(Q.list_runs, values)
-    return [run_and_lease(workspace, row) for row in rows]
+
+    def read(limit: int, skip: int) -> Any:
+        return connection.execute(Q.list_runs, values | {"limit": limit, "skip": skip})
+
+    return intact_rows(read, lambda row: run_and_lease(workspace, row), query.limit, strict=query.strict)
 
 
 def due_runs(connection: apsw.Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
     """See `Store.due`."""
-    rows: Any = connection.execute(Q.due_runs, {"workspace": workspace, "now": now, "limit": limit, "skip": skip})
-    return [checked_run(workspace, row) for row in rows]
+
+    def read(limit: int, skip: int) -> Any:
+        return connection.execute(Q.due_runs, {"workspace": workspace, "now": now, "limit": limit, "skip": skip})
+
+    return intact_rows(read, lambda row: checked_run(workspace, row), limit, skip=skip)
 
 
 def claim(

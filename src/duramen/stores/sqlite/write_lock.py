@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import StoreBusy
+from ...private_files import FILE_MODE
 
 try:
     import fcntl
@@ -26,7 +27,7 @@ class WriteLock:
     def __init__(self, path: str, timeout: float) -> None:
         self._timeout = timeout
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE) if fcntl else -1
 
     def __enter__(self) -> None:
         try:

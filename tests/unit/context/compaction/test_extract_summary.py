@@ -1,4 +1,4 @@
-"""The summary that needs no model: what it keeps, what it drops, and that it never takes more than it may."""
+"""Extracted summaries: what they keep, what they drop, and their limit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples
 
 from duramen.context.compaction.extract import Excerpt, summarise
 from duramen.context.compaction.sentences import is_pleasantry, sentences
@@ -18,17 +19,17 @@ from duramen.context.compaction.sentences import is_pleasantry, sentences
 KINDS = ["message", "tool.called", "tool.returned", "decision", "error", "resolution", "summary"]
 
 
-class Quarters:
-    """Four characters a token, about what English takes."""
+class CharacterCounter:
+    """One token for four characters, about as in English."""
 
-    name = "quarters"
+    name = "characters"
 
     def count(self, text: str) -> int:
         return len(text) // 4 + 1
 
 
-class Words:
-    """A token a word, and more for each line the more lines there are: the whole takes more than its parts."""
+class WordCounter:
+    """One token for each word, and more for each line: the whole takes more than its parts."""
 
     name = "words"
 
@@ -36,17 +37,17 @@ class Words:
         return len(text.split()) + text.count("\n") ** 2
 
 
-class Framed(Quarters):
-    """Adds a few tokens to every text, as estimates do."""
+class OverheadCounter(CharacterCounter):
+    """Adds a few tokens to every text, as the estimate does."""
 
     def count(self, text: str) -> int:
         return super().count(text) + 6
 
 
-COUNTER = Quarters()
+COUNTER = CharacterCounter()
 
 
-def talk(*turns: tuple[str, str], start: int = 1) -> list[Excerpt]:
+def excerpts(*turns: tuple[str, str], start: int = 1) -> list[Excerpt]:
     """Excerpts of (kind or role, text), in order."""
     return [
         Excerpt("assistant", who, text, at) if who in KINDS else Excerpt(who, "message", text, at)
@@ -54,7 +55,7 @@ def talk(*turns: tuple[str, str], start: int = 1) -> list[Excerpt]:
     ]
 
 
-BILLING = talk(
+BILLING = excerpts(
     ("user", "Hi! I'm Marta Lindqvist, I run the billing team at Norrland Freight. We need help with our invoices."),
     ("assistant", "Hello! Sure, I can help with that. Could you tell me a little more about what is going wrong?"),
     ("user", "Customers complain that the invoices have wrong totals. The goal is a fixed release by 14 March."),
@@ -111,15 +112,18 @@ def test_the_facts_of_a_conversation_survive_in_200_tokens() -> None:
     assert len(kept) >= 10, (set(FACTS) - set(kept), summary)
 
 
-TRIP = talk(
+TRIP = excerpts(
     ("user", "hey, can you plan a trip for my parents' anniversary?"),
     ("assistant", "What a lovely idea! I'd be happy to help. When would they like to travel, and where from?"),
     ("user", "they fly from Porto, and it should be the first week of october. my mum Beatriz uses a wheelchair"),
-    ("assistant", "Thank you for telling me. I will look for places without stairs and for flights with assistance."),
+    (
+        "assistant",
+        "Thank you for telling me. I will look for positions without stairs and for flights with assistance.",
+    ),
     ("user", "dad is allergic to shellfish btw"),
     ("assistant", "Good to know, I will take care of that when I look at restaurants."),
     ("user", "we can spend about 2400 euros in total, flights included"),
-    ("assistant", "That is a comfortable amount for a week in most places. Do they prefer the sea or a city?"),
+    ("assistant", "That is a comfortable amount for a week in most positions. Do they prefer the sea or a city?"),
     ("user", "the sea, definitely. but nothing crowded"),
     ("tool.called", "search_flights(origin=OPO, month=10)"),
     ("tool.returned", "37 flights found. cheapest: OPO-PMI 118 EUR, OPO-CAG 164 EUR, OPO-HER 201 EUR"),
@@ -148,11 +152,11 @@ TRIP = talk(
         *("decided: Sardinia rather", "4471 expired -> fixed: paid with", "travel insurance"),
     ],
 )
-def test_so_do_those_of_somebody_who_writes_without_capitals(fact: str) -> None:
+def test_facts_survive_in_a_conversation_without_capitals(fact: str) -> None:
     assert fact in summarise(TRIP, limit=200, counter=COUNTER)
 
 
-def test_the_lines_stand_in_time_order_and_say_who() -> None:
+def test_lines_are_in_time_order_and_name_the_speaker() -> None:
     summary = summarise(BILLING[::-1], limit=400, counter=COUNTER)
     assert summary == summarise(BILLING, limit=400, counter=COUNTER)
     lines = summary.splitlines()
@@ -167,8 +171,8 @@ def test_the_lines_stand_in_time_order_and_say_who() -> None:
         "returned",
     }
     text = " ".join(item.text for item in BILLING)
-    places = [text.index(line.partition(": ")[2].partition(" -> fixed: ")[0]) for line in lines]
-    assert places == sorted(places)
+    positions = [text.index(line.partition(": ")[2].partition(" -> fixed: ")[0]) for line in lines]
+    assert positions == sorted(positions)
 
 
 def test_decisions_and_fixed_errors_come_before_everything_else() -> None:
@@ -178,16 +182,16 @@ def test_decisions_and_fixed_errors_come_before_everything_else() -> None:
     assert FACTS[10] in small
 
 
-def test_of_too_many_decisions_the_oldest_and_the_newest_stay() -> None:
-    many = talk(*[("decision", f"Plan number {n} because the reason was letter {chr(97 + n)}") for n in range(20)])
+def test_the_oldest_and_newest_of_many_decisions_are_kept() -> None:
+    many = excerpts(*[("decision", f"Plan number {n} because the reason was letter {chr(97 + n)}") for n in range(20)])
     lines = summarise(many, limit=60, counter=COUNTER).splitlines()
     assert "Plan number 0 " in lines[0]
     assert "Plan number 19 " in lines[-1]
     assert 3 <= len(lines) < 8
 
 
-def test_a_fix_belongs_to_the_nearest_error_that_has_none() -> None:
-    items = talk(
+def test_a_fix_belongs_to_the_nearest_open_error() -> None:
+    items = excerpts(
         ("error", "disk full on node-1"),
         ("error", "no route to node-2"),
         ("resolution", "opened the firewall"),
@@ -202,7 +206,7 @@ def test_a_fix_belongs_to_the_nearest_error_that_has_none() -> None:
 
 
 def test_an_error_and_its_fix_are_shortened_together() -> None:
-    items = talk(
+    items = excerpts(
         ("error", "the importer stopped " + "again and " * 90), ("resolution", "restarted it " + "slowly " * 90)
     )
     summary = summarise(items, limit=40, counter=COUNTER)
@@ -229,9 +233,9 @@ def test_an_error_and_its_fix_are_shortened_together() -> None:
         *("No problem \u2013 you\u2019re welcome.", "Have a great day!", "Is there anything else?"),
     ],
 )
-def test_pleasantries_are_left_out(text: str) -> None:
+def test_polite_phrases_are_left_out(text: str) -> None:
     assert is_pleasantry(text)
-    assert summarise(talk(("user", text), ("assistant", text)), limit=100, counter=COUNTER) == ""
+    assert summarise(excerpts(("user", text), ("assistant", text)), limit=100, counter=COUNTER) == ""
 
 
 @pytest.mark.parametrize(
@@ -244,13 +248,13 @@ def test_pleasantries_are_left_out(text: str) -> None:
         "I can help Ann",
     ],
 )
-def test_what_only_begins_with_manners_is_not(text: str) -> None:
+def test_sentences_that_only_start_politely_are_kept(text: str) -> None:
     assert not is_pleasantry(text)
-    assert text.rstrip(".") in summarise(talk(("user", text)), limit=100, counter=COUNTER)
+    assert text.rstrip(".") in summarise(excerpts(("user", text)), limit=100, counter=COUNTER)
 
 
-def test_what_was_said_already_is_not_said_again() -> None:
-    items = talk(
+def test_repeated_sentences_are_left_out() -> None:
+    items = excerpts(
         ("user", "The invoices of Norrland must be fixed by 14 March."),
         ("assistant", "So the invoices of Norrland must be fixed by 14 March."),
         ("user", "The invoices of Norrland must be fixed by 21 March."),
@@ -264,15 +268,15 @@ def test_what_was_said_already_is_not_said_again() -> None:
     ]
 
 
-def test_a_question_stays_while_nobody_answered() -> None:
-    asked = ("assistant", "Which of the regions shall be used for the backup?")
+def test_an_unanswered_question_is_kept() -> None:
+    question = ("assistant", "Which of the regions shall be used for the backup?")
     filler = [("user", f"The value of setting {n} is {n * 7}") for n in range(8)]
-    assert "Which of the regions" in summarise(talk(*filler, asked), limit=60, counter=COUNTER)
-    answered = talk(*filler[:4], asked, *filler[4:])
+    assert "Which of the regions" in summarise(excerpts(*filler, question), limit=60, counter=COUNTER)
+    answered = excerpts(*filler[:4], question, *filler[4:])
     assert "Which of the regions" not in summarise(answered, limit=60, counter=COUNTER)
 
 
-def test_what_all_speak_of_is_preferred() -> None:
+def test_sentences_about_the_common_topic_are_preferred() -> None:
     about = [
         "they had a long look at the rotor of the turbine",
         "a crack ran through the turbine near its housing",
@@ -284,7 +288,7 @@ def test_what_all_speak_of_is_preferred() -> None:
         "somebody played the piano after supper there",
     ]
     mixed = [one for pair in zip(chatter, about, strict=True) for one in pair]
-    items = talk(*[("assistant", one) for one in mixed], *[("user", "well then we go on from here")] * 4)
+    items = excerpts(*[("assistant", one) for one in mixed], *[("user", "well then we go on from here")] * 4)
     summary = summarise(items, limit=60, counter=COUNTER)
     assert [one for one in mixed if one in summary] == about
 
@@ -304,12 +308,12 @@ def test_what_all_speak_of_is_preferred() -> None:
         ("- first point\n- second point\n\n1. third", 3),
     ],
 )
-def test_sentences_of_many_scripts(text: str, count: int) -> None:
+def test_sentences_are_split_in_many_scripts(text: str, count: int) -> None:
     assert len(sentences(text)) == count, sentences(text)
 
 
-def test_facts_are_seen_in_a_language_without_spaces() -> None:
-    items = talk(
+def test_facts_are_kept_in_a_language_without_spaces() -> None:
+    items = excerpts(
         (
             "user",
             "\u4f60\u597d\uff01\u6211\u4eec\u7684\u76ee\u6807\u662f\u57283\u670814\u65e5\u4e4b\u524d\u5b8c\u6210\u3002",
@@ -329,7 +333,7 @@ def test_facts_are_seen_in_a_language_without_spaces() -> None:
 # -- summaries of summaries
 
 
-def test_labels_do_not_pile_up() -> None:
+def test_labels_are_not_repeated_in_summaries_of_summaries() -> None:
     first = summarise(BILLING, limit=300, counter=COUNTER)
     second = summarise([Excerpt("assistant", "summary", first, 1)], limit=300, counter=COUNTER)
     assert set(second.splitlines()) == set(first.splitlines())
@@ -337,7 +341,7 @@ def test_labels_do_not_pile_up() -> None:
     assert summarise([spoken], limit=50, counter=COUNTER) == "user: the port is 8080"
 
 
-def test_a_summary_that_a_model_wrote_is_taken_sentence_by_sentence() -> None:
+def test_a_summary_by_a_model_is_split_into_sentences() -> None:
     prose = "Marta runs billing at Norrland. The release is due on 14 March.\n- Amounts are stored in cents."
     assert summarise([Excerpt("assistant", "summary", prose, 1)], limit=100, counter=COUNTER).splitlines() == [
         "earlier: Marta runs billing at Norrland.",
@@ -346,29 +350,29 @@ def test_a_summary_that_a_model_wrote_is_taken_sentence_by_sentence() -> None:
     ]
 
 
-def test_what_a_summary_said_is_not_said_again_by_a_new_message() -> None:
+def test_a_message_that_repeats_a_summary_is_left_out() -> None:
     earlier = Excerpt("", "summary", "user: The budget is 18,500 EUR for all of it", 1)
     now = Excerpt("user", "message", "the budget is 18,500 EUR for all of it.", 2)
     assert len(summarise([earlier, now], limit=100, counter=COUNTER).splitlines()) == 1
 
 
-def test_a_role_cannot_pass_for_a_decision() -> None:
-    items = [*talk(("decision", "Keep it")), Excerpt("decided", "message", "we do what number 7 says", 2)]
+def test_a_role_cannot_imitate_a_decision() -> None:
+    items = [*excerpts(("decision", "Keep it")), Excerpt("decided", "message", "we do what number 7 says", 2)]
     assert summarise(items, limit=9, counter=COUNTER) == "decided: Keep it"
 
 
 @pytest.mark.promise("W2")
-def test_a_hundred_rounds_stay_within_the_limit_and_keep_the_first_decision() -> None:
+def test_a_hundred_compactions_keep_the_limit_and_the_first_decision() -> None:
     first = "Store amounts as integers of cents because floats lose precision"
-    summary = summarise(talk(("decision", first)), limit=200, counter=COUNTER)
-    for round_ in range(100):
-        at = round_ * 10 + 2
-        new = talk(
-            ("user", f"In round {round_} customer C-{round_ * 37} has paid {round_ * 113} EUR."),
-            ("assistant", f"I wrote it to ledger/{round_}.csv as you asked. Thanks!"),
+    summary = summarise(excerpts(("decision", first)), limit=200, counter=COUNTER)
+    for turn in range(100):
+        at = turn * 10 + 2
+        new = excerpts(
+            ("user", f"In round {turn} customer C-{turn * 37} has paid {turn * 113} EUR."),
+            ("assistant", f"I wrote it to ledger/{turn}.csv as you asked. Thanks!"),
             *(
-                [("decision", f"Retry batch {round_} at night because the bank closes at {round_ % 24}")]
-                if round_ % 5 == 0
+                [("decision", f"Retry batch {turn} at night because the bank closes at {turn % 24}")]
+                if turn % 5 == 0
                 else []
             ),
             ("user", "Good, and what comes next?"),
@@ -383,7 +387,7 @@ def test_a_hundred_rounds_stay_within_the_limit_and_keep_the_first_decision() ->
     assert any(line.startswith("decided: Retry batch 95 at night") for line in lines)
 
 
-# -- always
+# -- limits
 
 EXCERPTS = st.lists(
     st.builds(
@@ -403,9 +407,13 @@ EXCERPTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(items=EXCERPTS, limit=st.integers(-1, 120), counter=st.sampled_from([Quarters(), Words(), Framed()]))
-def test_the_limit_holds_whatever_comes(items: list[Excerpt], limit: int, counter: Quarters) -> None:
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    items=EXCERPTS,
+    limit=st.integers(-1, 120),
+    counter=st.sampled_from([CharacterCounter(), WordCounter(), OverheadCounter()]),
+)
+def test_any_summary_is_within_the_limit(items: list[Excerpt], limit: int, counter: CharacterCounter) -> None:
     summary = summarise(items, limit=limit, counter=counter)
     assert summary == "" or counter.count(summary) <= limit
     lines = summary.splitlines()
@@ -416,45 +424,45 @@ def test_the_limit_holds_whatever_comes(items: list[Excerpt], limit: int, counte
     assert again == "" or counter.count(again) <= limit
 
 
-def test_a_sentence_longer_than_the_limit_ends_at_a_word() -> None:
-    summary = summarise(talk(("user", "alpha beta gamma delta " * 200)), limit=20, counter=COUNTER)
+def test_a_long_sentence_is_cut_at_a_word() -> None:
+    summary = summarise(excerpts(("user", "alpha beta gamma delta " * 200)), limit=20, counter=COUNTER)
     assert 14 < COUNTER.count(summary) <= 20
     assert summary.startswith("user: alpha beta gamma")
     assert summary.endswith(("alpha…", "beta…", "gamma…", "delta…"))
 
 
-def test_two_that_are_the_same_once_shortened_are_one() -> None:
+def test_lines_that_are_equal_after_shortening_are_merged() -> None:
     both = [
         f"{'alpha beta gamma ' * 30}{end * 60}"
         for end in ("one two three four five six ", "sun moon star sky sea ice ")
     ]
-    items = talk(("user", "Build the 7 gates for Ann"), ("user", both[0]), ("user", both[1]))
+    items = excerpts(("user", "Build the 7 gates for Ann"), ("user", both[0]), ("user", both[1]))
     first, second = summarise(items, limit=200, counter=COUNTER).splitlines()
     assert (first, second[:16]) == ("user: Build the 7 gates for Ann", "user: alpha beta")
 
 
 @pytest.mark.parametrize("limit", [60, 100, 200, 400])
-def test_the_room_there_is_is_used(limit: int) -> None:
-    for counter in (Quarters(), Framed()):
+def test_the_limit_is_used_up(limit: int) -> None:
+    for counter in (CharacterCounter(), OverheadCounter()):
         assert 0.85 * limit < counter.count(summarise(BILLING, limit=limit, counter=counter)) <= limit
 
 
-def test_nothing_gives_nothing() -> None:
+def test_no_excerpts_or_no_limit_gives_an_empty_summary() -> None:
     assert summarise([], limit=100, counter=COUNTER) == ""
     assert summarise(BILLING, limit=0, counter=COUNTER) == ""
 
 
-def test_every_process_says_the_same() -> None:
+def test_summaries_do_not_depend_on_the_hash_seed() -> None:
     program = (
         "from duramen.context.compaction.extract import Excerpt, summarise\n"
-        "class Quarters:\n"
+        "class CharacterCounter:\n"
         "    def count(self, text): return len(text) // 4 + 1\n"
         f"items = {BILLING + TRIP!r}\n"
-        "print(ascii([summarise(items, limit=limit, counter=Quarters()) for limit in range(20, 400, 7)]))"
+        "print(ascii([summarise(items, limit=limit, counter=CharacterCounter()) for limit in range(20, 400, 7)]))"
     )
-    said = [_child(program, seed) for seed in ("1", "2")]
-    assert said[0] == said[1]
-    assert "decided: " in said[0]
+    outputs = [_child(program, seed) for seed in ("1", "2")]
+    assert outputs[0] == outputs[1]
+    assert "decided: " in outputs[0]
 
 
 def _child(program: str, seed: str) -> str:
@@ -463,24 +471,24 @@ def _child(program: str, seed: str) -> str:
     return child.stdout
 
 
-def test_it_is_quick() -> None:
+def test_summarising_takes_linear_time() -> None:
     words = " ".join(item.text for item in BILLING).split()
     items = [
         Excerpt("user", "message", " ".join(words[(n * 7 + k * (n % 11 + 1)) % len(words)] for k in range(85)), n)
         for n in range(1500)
     ]
     assert 400 < sum(len(item.text) for item in items) / len(items) < 600
-    # A million additions take about 15 ms where 500 excerpts take 45; twice that is allowed to a busy machine.
-    assert _pace(lambda: summarise(items[:500], limit=400, counter=COUNTER)) < 8
-    assert _pace(lambda: summarise(items, limit=400, counter=COUNTER)) < 24  # linear
+    # In units of a million additions. On an idle machine, 500 excerpts take 3. The limit allows for a busy machine.
+    assert _relative_time(lambda: summarise(items[:500], limit=400, counter=COUNTER)) < 8
+    assert _relative_time(lambda: summarise(items, limit=400, counter=COUNTER)) < 24  # linear
 
 
-def _pace(work: Callable[[], object]) -> float:
-    """How much longer it takes than a million additions, at best."""
+def _relative_time(work: Callable[[], object]) -> float:
+    """The time of a call divided by the time of a million additions: the best of three."""
     return min(_timed(work) / _timed(lambda: sum(range(1_000_000))) for _ in range(3))
 
 
 def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start

@@ -1,5 +1,4 @@
-"""The record of progress and its file: what is refused, what comes back exactly, how hand edits are read, and what a
-kill leaves."""
+"""Progress records and their file: rules, changes, the text format, hand edits and safe writing."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples
 
 from duramen.context.progress import progress_file
 from duramen.context.progress.progress_file import MAX_BYTES, create_file, parse, read_file, render, write_file
@@ -23,7 +23,7 @@ from duramen.errors import DuramenError, InvalidInput
 
 STARTED = Progress("Ship the invoice export", ("Read the API docs",), None, "Write the client", "- Repository: billing")
 
-# -- records that hypothesis makes: text as agents write it, and as nobody should
+# -- records by hypothesis, with ordinary and hostile text
 
 PIECES = (
     "None|Finished|done|n/a|-|---|# |## |### |#|##|Current Goal|Next Action|Completed Steps|Context|goal|## Context|"
@@ -31,23 +31,23 @@ PIECES = (
     "x|yz|:|**|(|)|é|𝄞|\x00|\ud800|\ufeff|\x85|\xa0|\u2028|\x0c|\x1e| |  |    |\t|\n|\n\n|\r\n|\r|\n   "
 )
 texts = st.lists(st.sampled_from(PIECES.split("|")) | st.text(max_size=4), max_size=10).map("".join)
-needed = texts.filter(lambda text: text.strip() != "")
+non_empty = texts.filter(lambda text: text.strip() != "")
 
 
-def sound(fields: tuple[str, list[str], str | None, str, str, bool]) -> Progress | None:
-    goal, steps, blocker, following, context, finished = fields
+def record_or_none(fields: tuple[str, list[str], str | None, str, str, bool]) -> Progress | None:
+    goal, steps, blocker, next_action, context, finished = fields
     try:
         return Progress(
-            goal, tuple(steps), None if finished else blocker, None if finished else following, context, finished
+            goal, tuple(steps), None if finished else blocker, None if finished else next_action, context, finished
         )
     except InvalidInput:
         return None  # the next action is one of the steps
 
 
 records = (
-    st.tuples(texts, st.lists(needed, max_size=12), st.none() | texts, needed, texts, st.booleans())
-    .map(sound)
-    .filter(lambda made: made is not None)
+    st.tuples(texts, st.lists(non_empty, max_size=12), st.none() | texts, non_empty, texts, st.booleans())
+    .map(record_or_none)
+    .filter(lambda record: record is not None)
 )
 
 
@@ -56,17 +56,17 @@ records = (
 
 @pytest.mark.promise("H3")
 def test_the_next_action_is_never_empty_while_unfinished() -> None:
-    refused: list[Callable[[], Progress]] = [
+    attempts: list[Callable[[], Progress]] = [
         lambda: Progress("a goal"),
         lambda: Progress("a goal", next_action=" \n"),
         lambda: Progress().begin("a goal", ""),
         lambda: STARTED.plan("\t"),
-        lambda: STARTED.complete("Write the client"),  # what was next is done, and nothing follows
+        lambda: STARTED.complete("Write the client"),  # the next action is done, and no other is given
         lambda: STARTED.complete("Write  the\nclient "),
         lambda: STARTED.finish().reopen(""),
         lambda: apply(STARTED, [{"field": "next_action", "value": None}]),
     ]
-    for attempt in refused:
+    for attempt in attempts:
         with pytest.raises(InvalidInput, match="no next action") as refusal:
             attempt()
         assert "next" in refusal.value.hint
@@ -76,20 +76,20 @@ def test_the_next_action_is_never_empty_while_unfinished() -> None:
 
 
 @pytest.mark.promise("H3", "H4")
-def test_what_is_done_is_not_planned_again() -> None:
-    refused: list[Callable[[], Progress]] = [
+def test_a_completed_step_cannot_be_the_next_action() -> None:
+    attempts: list[Callable[[], Progress]] = [
         lambda: STARTED.plan("Read  the API docs"),
         lambda: STARTED.complete("More", "Read the API docs"),
         lambda: Progress("a", ("b",), next_action="b"),
     ]
-    for attempt in refused:
+    for attempt in attempts:
         with pytest.raises(InvalidInput, match="already completed") as refusal:
             attempt()
         assert refusal.value.hint
 
 
 @pytest.mark.promise("H2")
-def test_saying_it_again_changes_nothing() -> None:
+def test_repeated_changes_have_no_effect() -> None:
     assert Progress().begin("Ship", "Start").begin("Ship", "Start again") == Progress("Ship", next_action="Start")
     done = STARTED.complete("Write the client", "Test it")
     assert done.complete("Write the  client", "An older plan") == done
@@ -99,24 +99,24 @@ def test_saying_it_again_changes_nothing() -> None:
     assert finished.unblock() == finished
 
 
-def test_a_goal_has_a_beginning_and_an_end() -> None:
+def test_a_goal_can_be_blocked_changed_finished_and_reopened() -> None:
     blocked = STARTED.block("No credentials")
     assert blocked.blocker == "No credentials"
     assert blocked.complete("x").blocker == "No credentials"
     assert blocked.unblock() == STARTED
     assert STARTED.describe("\n  here\n\n").context == "  here"
-    assert STARTED.aim("Ship it all") == Progress("Ship it all", *_rest(STARTED))
+    assert STARTED.aim("Ship it all") == Progress("Ship it all", *_fields_without_goal(STARTED))
     finished = blocked.finish("Write the client")
     assert (finished.finished, finished.blocker) == (True, None)
     assert finished.completed == ("Read the API docs", "Write the client")
     assert finished.reopen("Fix it") == Progress(STARTED.goal, finished.completed, None, "Fix it", STARTED.context)
-    following = finished.begin("Another goal", "Its first step")
-    assert following == Progress("Another goal", (), None, "Its first step", STARTED.context)
+    second = finished.begin("Another goal", "Its first step")
+    assert second == Progress("Another goal", (), None, "Its first step", STARTED.context)
     imported = Progress(completed=("by hand",), context="notes")
     assert imported.begin("a", "b") == Progress("a", ("by hand",), None, "b", "notes")
 
 
-def _rest(progress: Progress) -> tuple[tuple[str, ...], str | None, str | None, str]:
+def _fields_without_goal(progress: Progress) -> tuple[tuple[str, ...], str | None, str | None, str]:
     return progress.completed, progress.blocker, progress.next_action, progress.context
 
 
@@ -145,44 +145,47 @@ def _rest(progress: Progress) -> tuple[tuple[str, ...], str | None, str | None, 
         (lambda: apply(STARTED, [{"field": "goal"}]), "goal"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_hint(attempt: Callable[[], Progress], match: str) -> None:
+def test_invalid_changes_are_rejected_with_a_hint(attempt: Callable[[], Progress], match: str) -> None:
     with pytest.raises(InvalidInput, match=match) as refusal:
         attempt()
     assert refusal.value.hint
 
 
-def test_texts_are_tidied_once() -> None:
-    tidy = Progress(" a\r\nb ", (" one ", "one", "o\rne", "o  ne"), " ", "\tc\x00\ud800", "\n \n  d \r\n\n", False)
-    assert tidy == Progress("a\nb", ("one", "o\nne"), None, "c\ufffd\ufffd", "  d ")
-    assert (tidy.goal, tidy.completed, tidy.blocker) == ("a\nb", ("one", "o\nne"), None)
-    assert (tidy.next_action, tidy.context) == ("c\ufffd\ufffd", "  d ")
+def test_texts_are_normalised() -> None:
+    normalised = Progress(
+        " a\r\nb ", (" one ", "one", "o\rne", "o  ne"), " ", "\tc\x00\ud800", "\n \n  d \r\n\n", False
+    )
+    assert normalised == Progress("a\nb", ("one", "o\nne"), None, "c\ufffd\ufffd", "  d ")
+    assert (normalised.goal, normalised.completed, normalised.blocker) == ("a\nb", ("one", "o\nne"), None)
+    assert (normalised.next_action, normalised.context) == ("c\ufffd\ufffd", "  d ")
 
 
 # -- changes
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # slow is what a busy machine is
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(before=records, after=records)
-def test_changes_lead_from_one_record_to_the_other(before: Progress, after: Progress) -> None:
-    found = changes(before, after)
-    assert apply(before, found) == after
-    assert bool(found) == (before != after)
+def test_applying_changes_gives_the_other_record(before: Progress, after: Progress) -> None:
+    difference = changes(before, after)
+    assert apply(before, difference) == after
+    assert bool(difference) == (before != after)
 
 
 steps = st.lists(st.sampled_from("abcdef"), unique=True).map(tuple)
 
 
 @given(steps, steps, steps)
-def test_changes_of_steps(old: tuple[str, ...], new: tuple[str, ...], others: tuple[str, ...]) -> None:
-    """Also where somebody else was faster: what they added stays."""
-    found = changes(Progress(completed=old), Progress(completed=new))
-    assert apply(Progress(completed=old), found).completed == new
-    meanwhile = tuple(dict.fromkeys((*old, *others)))
-    merged = apply(Progress(completed=meanwhile), found).completed
-    assert set(merged) == (set(meanwhile) - (set(old) - set(new))) | set(new)
+def test_changes_of_steps_keep_concurrently_added_steps(
+    old: tuple[str, ...], new: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    difference = changes(Progress(completed=old), Progress(completed=new))
+    assert apply(Progress(completed=old), difference).completed == new
+    current = tuple(dict.fromkeys((*old, *others)))
+    merged = apply(Progress(completed=current), difference).completed
+    assert set(merged) == (set(current) - (set(old) - set(new))) | set(new)
 
 
-def test_changes_are_small_and_plain() -> None:
+def test_changes_contain_only_the_difference() -> None:
     assert changes(STARTED, STARTED) == []
     assert changes(STARTED, STARTED.complete("Write the client", "Test it")) == [
         {"field": "completed", "added": ["Write the client"], "removed": []},
@@ -190,15 +193,15 @@ def test_changes_are_small_and_plain() -> None:
     ]
     swapped = changes(Progress(completed=("a", "b")), Progress(completed=("b", "a")))
     assert swapped == [{"field": "completed", "added": [], "removed": [], "order": ["b", "a"]}]
-    of_many = [change for number in range(5000) for change in changes(Progress(), Progress(completed=(f"s{number}",)))]
-    assert len(apply(Progress(), of_many).completed) == 5000
+    many = [change for number in range(5000) for change in changes(Progress(), Progress(completed=(f"s{number}",)))]
+    assert len(apply(Progress(), many).completed) == 5000
 
 
-# -- the file's text
+# -- the text format
 
 
 @pytest.mark.promise("H1")
-def test_the_layout_people_know() -> None:
+def test_the_text_has_the_documented_layout() -> None:
     progress = STARTED.complete("Write the client", "Write the tests").complete("Wrote it down\n\n  in two places")
     assert render(progress) == (
         "# Progress\n\n"
@@ -215,12 +218,12 @@ def test_the_layout_people_know() -> None:
 
 
 @pytest.mark.promise("H1")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(records)
 @example(Progress("## Current Goal", ("None", "[ ] x"), "None", "Finished", "## Next Action\n\\## Context\n# Context"))
 @example(Progress("```\n# a\n```\n# b", ("1. [x] a\n- [x] b",), "```", "~~~\n## Context\n~~~", "```\n# goal\n```"))
 @example(Progress("\\None", ("a",) * 3, "\\\\", "# a\n### b", "<<<<<<< HEAD\n    indented  \n\\>>>>>>> b"))
-def test_every_record_comes_back_exactly(progress: Progress) -> None:
+def test_every_record_is_parsed_back_exactly(progress: Progress) -> None:
     text = render(progress)
     assert parse(text).progress == progress
     assert parse("\ufeff" + text.replace("\n", "\r\n")).progress == progress
@@ -228,11 +231,11 @@ def test_every_record_comes_back_exactly(progress: Progress) -> None:
         assert parse(text).notes == ()
 
 
-def test_ordinary_text_stands_as_it_is() -> None:
+def test_ordinary_text_is_not_escaped() -> None:
     context = "# Notes\n\n## More\n1. [x] a\n\n```sh\n# context\nmake\n```\nNone\n\\o/"
-    following = "Run\n```sh\n# build first\nmake\n```\n### then\n- [ ] look"
-    text = render(STARTED.plan(following).describe(context))
-    assert f"## Next Action\n{following}\n\n" in text
+    next_action = "Run\n```sh\n# build first\nmake\n```\n### then\n- [ ] look"
+    text = render(STARTED.plan(next_action).describe(context))
+    assert f"## Next Action\n{next_action}\n\n" in text
     assert text.endswith(f"## Context\n{context}\n")
 
 
@@ -267,7 +270,7 @@ Ship it
 
 
 @pytest.mark.promise("H1")
-def test_hand_edits_are_read_with_good_will() -> None:
+def test_hand_edits_are_read_leniently() -> None:
     progress, notes = parse(EDITED)
     assert progress == Progress(
         "Ship it",
@@ -287,26 +290,23 @@ def test_hand_edits_are_read_with_good_will() -> None:
     assert parse("\ufeff" + EDITED.replace("\n", "\r\n")) == (progress, notes)
 
 
-@pytest.mark.parametrize(
-    "nothing", ["", "None", "none.", "N/A", "-", "- None", "(none)", "\u2014", "_Nothing_", "* none"]
-)
-def test_many_ways_to_say_nothing(nothing: str) -> None:
-    text = f"## Current Goal\nShip\n## Completed Steps\n{nothing}\n## Current Blocker\n{nothing}\n## Next Action\nGo\n"
-    progress = parse(text).progress
-    assert progress == Progress("Ship", next_action="Go")
+@pytest.mark.parametrize("text", ["", "None", "none.", "N/A", "-", "- None", "(none)", "\u2014", "_Nothing_", "* none"])
+def test_many_words_mean_none(text: str) -> None:
+    file = f"## Current Goal\nShip\n## Completed Steps\n{text}\n## Current Blocker\n{text}\n## Next Action\nGo\n"
+    assert parse(file).progress == Progress("Ship", next_action="Go")
 
 
 @pytest.mark.parametrize("word", ["Finished", "done.", "None (finished)", "All done!", "**Completed**"])
-def test_a_word_finishes_it(word: str) -> None:
+def test_some_words_as_next_action_finish_the_goal(word: str) -> None:
     assert parse(f"## Current Goal\nShip\n## Next Action\n{word}\n").progress == Progress("Ship", finished=True)
 
 
 @pytest.mark.parametrize(
-    ("steps", "following", "expected", "context"),
+    ("steps", "next_action", "expected", "context"),
     [
-        ("- [x] a\n- [ ] b\n- [ ] c", "", "b", "- [ ] c"),  # the list says what is next
+        ("- [x] a\n- [ ] b\n- [ ] c", "", "b", "- [ ] c"),  # the first open step is the next action
         ("- [x] a\n- [ ] b\n- [ ] c", "None", "b", "- [ ] c"),
-        ("- [x] a\n- [ ] b", "a", "b", ""),  # what was next has been ticked
+        ("- [x] a\n- [ ] b", "a", "b", ""),  # the next action was ticked
         ("- [x] a\n- [ ] b", "b", "b", ""),
         ("- [x] a\n- [ ] b\n- [ ] d\n  e", "c", "c", "- [ ] b\n- [ ] d\n  e"),
         ("- [x] a\n- [ ] a", "c", "c", ""),
@@ -314,19 +314,19 @@ def test_a_word_finishes_it(word: str) -> None:
         ("- [x] a\n- [ ]\n-", "c", "c", ""),  # an empty item of a template
     ],
 )
-def test_a_step_without_a_tick_is_not_done(steps: str, following: str, expected: str, context: str) -> None:
-    text = f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\n{following}\n"
+def test_a_step_without_a_tick_is_not_completed(steps: str, next_action: str, expected: str, context: str) -> None:
+    text = f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\n{next_action}\n"
     assert parse(text).progress == Progress("Ship", ("a",), None, expected, context)
 
 
-def test_a_list_with_details_and_headings_between() -> None:
+def test_steps_can_have_details_and_headings_between_them() -> None:
     steps = "\nFirst of all:\n\n- [x] a\n\t- tabbed\n### Phase 2\n- [x] b"
     progress, notes = parse(f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\nc\n")
     assert progress == Progress("Ship", ("a\n- tabbed", "b"), None, "c", "First of all:\n\n### Phase 2")
     assert notes == ("line 5: not a step: moved to the context", "line 9: not a step: moved to the context")
 
 
-def test_what_is_finished_stays_finished_with_a_step_left_over() -> None:
+def test_a_finished_goal_stays_finished_with_an_open_step() -> None:
     text = "## Current Goal\nShip\n## Completed Steps\n- [x] a\n- [ ] b\n## Next Action\nDone\n"
     assert parse(text).progress == Progress("Ship", ("a",), None, None, "- [ ] b", finished=True)
 
@@ -337,19 +337,19 @@ def test_sections_may_be_missing() -> None:
     assert parse("## Goal\na\n## Next Action\nb") == (Progress("a", next_action="b"), ())
 
 
-def test_code_is_not_structure() -> None:
-    following = "```sh\n# make first\n``` not its end\n## goal\n```"
-    text = f"## Current Goal\na\n\n```one``` line\n#goal\n\n## Next Action\n{following}\n# Mine\n```\nb\n"
-    assert parse(text).progress == Progress("a\n\n```one``` line\n#goal", (), None, following, "# Mine\n```\nb")
+def test_headings_in_code_blocks_are_text() -> None:
+    next_action = "```sh\n# make first\n``` not its end\n## goal\n```"
+    text = f"## Current Goal\na\n\n```one``` line\n#goal\n\n## Next Action\n{next_action}\n# Mine\n```\nb\n"
+    assert parse(text).progress == Progress("a\n\n```one``` line\n#goal", (), None, next_action, "# Mine\n```\nb")
     assert "\n```one`` `\n\\# b\n```\n" in render(Progress("```one`` `\n# b\n```", (), None, "x"))
 
 
-def test_a_fence_that_was_never_closed_swallows_nothing() -> None:
+def test_an_unclosed_code_block_does_not_hide_sections() -> None:
     text = "## Current Goal\n```\na\n\n## Next Action\nb\n\n## Context\n```\n# context\n```\n"
     assert parse(text).progress == Progress("```\na", (), None, "b", "```\n# context\n```")
 
 
-def test_a_section_that_is_there_twice() -> None:
+def test_repeated_sections_are_merged() -> None:
     same = "## Goal\na\n## Next Action\nb\n## Context\nc\n## Current Goal\na\n## Completed\n- x\n# Context\nd\n"
     assert parse(same + "## Completed Steps\n- y\n").progress == Progress("a", ("x", "y"), None, "b", "c\n\nd")
 
@@ -367,7 +367,7 @@ def test_a_section_that_is_there_twice() -> None:
         ("Some other file\n\n# Title\n", 1, "no section"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_its_line(text: str, line: int, match: str) -> None:
+def test_an_invalid_file_is_rejected_with_the_line_number(text: str, line: int, match: str) -> None:
     with pytest.raises(InvalidInput, match=f"notes.md, line {line}: .*{match}") as refusal:
         parse(text, where="notes.md")
     assert refusal.value.hint
@@ -386,22 +386,22 @@ lines = st.one_of(
 
 
 @pytest.mark.promise("H1")
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(lines, max_size=25), st.sampled_from(["\n", "\r\n"]))
-def test_nothing_of_a_hand_edit_is_lost(written: list[str], end: str) -> None:
+def test_no_word_of_a_hand_edit_is_lost(written: list[str], end: str) -> None:
     text = end.join(written)
     try:
         progress = parse(text).progress
     except InvalidInput as refusal:
-        assert re.search(r"PROGRESS\.md, line \d+: ", refusal.message)  # noqa: PT017 - either will do
+        assert re.search(r"PROGRESS\.md, line \d+: ", refusal.message)  # noqa: PT017 - an error is acceptable too
         return
     fields = (progress.goal, *progress.completed, progress.blocker, progress.next_action, progress.context)
-    kept = "\n".join(field or "" for field in fields)
-    assert set(re.findall(r"w\d+w|Notes|Mine|Sub", text)) <= set(re.findall(r"w\d+w|Notes|Mine|Sub", kept))
+    text_of_fields = "\n".join(field or "" for field in fields)
+    assert set(re.findall(r"w\d+w|Notes|Mine|Sub", text)) <= set(re.findall(r"w\d+w|Notes|Mine|Sub", text_of_fields))
     assert parse(render(progress)).progress == progress
 
 
-def test_long_files_are_read_in_good_time() -> None:
+def test_long_files_are_parsed_quickly() -> None:
     fences = "\n".join("`" * (3 + number % 50) + "x" for number in range(4_000))
     spaces = "\n".join(["## Context" + " " * 200_000 + "x", "#" * 200_000, "\n" * 200_000, "- [x]" + " " * 200_000])
     text = f"## Current Goal\na\n## Completed Steps\n{spaces}\n## Next Action\nb\n## Context\n{fences}\n"
@@ -425,7 +425,7 @@ def test_a_file_is_written_only_if_it_changed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["PROGRESS.md"]
 
 
-def test_mode_and_links_stay(tmp_path: Path) -> None:
+def test_the_mode_and_symbolic_links_are_kept(tmp_path: Path) -> None:
     real, link = tmp_path / "elsewhere" / "notes.md", tmp_path / "PROGRESS.md"
     real.parent.mkdir()
     link.symlink_to(real)
@@ -442,13 +442,13 @@ def test_mode_and_links_stay(tmp_path: Path) -> None:
     assert os.listdir(real.parent) == ["notes.md"]
 
 
-def test_the_owner_stays_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_is_kept_if_permitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "PROGRESS.md"
     path.write_text("a")
-    given: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "fchown", lambda handle, user, group: given.append((user, group)))
+    owners: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda handle, user, group: owners.append((user, group)))
     assert write_file(path, "b")
-    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+    assert owners == [(path.stat().st_uid, path.stat().st_gid)]
 
     def not_allowed(*_: int) -> None:
         raise PermissionError(1, "not yours")
@@ -457,7 +457,7 @@ def test_the_owner_stays_where_that_is_allowed(tmp_path: Path, monkeypatch: pyte
     assert write_file(path, "c")
 
 
-KILLED = """
+PROGRAM = """
 import os, signal, sys
 from duramen.context.progress import progress_file
 def die(*_):
@@ -468,25 +468,25 @@ progress_file.write_file(sys.argv[2], "new")
 
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
-def test_a_kill_leaves_the_old_file_and_nothing_for_long(tmp_path: Path, where: str) -> None:
+def test_a_kill_leaves_the_old_file_and_a_later_write_cleans_up(tmp_path: Path, where: str) -> None:
     path = tmp_path / "PROGRESS [1].md"
     path.write_text("old")
     other = tmp_path / ".other.md.00000000.duramen-part"
     other.touch()
-    assert subprocess.run([sys.executable, "-c", KILLED, where, path]).returncode == -9
+    assert subprocess.run([sys.executable, "-c", PROGRAM, where, path]).returncode == -9
     assert path.read_text() == "old"
     assert len(os.listdir(tmp_path)) == 3
-    assert not write_file(path, "old"), "nothing to write, and yet it cleans up"
+    assert not write_file(path, "old"), "unchanged, but it cleans up"
     assert sorted(os.listdir(tmp_path)) == [other.name, path.name]
 
 
-def test_the_temporary_file_of_one_who_lives_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_temporary_file_of_a_running_writer_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "PROGRESS.md"
     replace = os.replace
 
     def interrupted(temporary: str, target: Path) -> None:
         monkeypatch.setattr(os, "replace", replace)
-        assert write_file(path, "theirs")  # it cleans up first
+        assert write_file(path, "theirs")  # which cleans up first
         replace(temporary, target)
 
     monkeypatch.setattr(os, "replace", interrupted)
@@ -495,7 +495,7 @@ def test_the_temporary_file_of_one_who_lives_stays(tmp_path: Path, monkeypatch: 
     assert os.listdir(tmp_path) == ["PROGRESS.md"]
 
 
-def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
+def test_a_temporary_file_that_another_process_removed_is_recreated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "PROGRESS.md"
@@ -503,7 +503,7 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
 
     def too_late(handle: int, *, blocking: bool) -> bool:
         monkeypatch.setattr(progress_file, "lock_descriptor", lock)
-        progress_file._remove_leftovers(path)  # by somebody else, between making and locking
+        progress_file._remove_leftovers(path)  # by another process, between creation and locking
         return lock(handle, blocking=blocking)
 
     monkeypatch.setattr(progress_file, "lock_descriptor", too_late)
@@ -511,7 +511,7 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
     assert path.read_text() == "text"
 
 
-def test_file_systems_without_locks_or_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_created_and_written_without_locks_or_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no(*_: object) -> None:
         raise OSError(95, "not supported")
 
@@ -520,14 +520,14 @@ def test_file_systems_without_locks_or_links(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "PROGRESS.md"
     assert create_file(path, "a")
     assert not create_file(path, "b")
-    assert not _claimed_late(path, monkeypatch)
+    assert not _created_late(path, monkeypatch)
     assert path.read_text() == "a"
     assert write_file(path, "c")
     assert os.listdir(tmp_path) == ["PROGRESS.md"]
 
 
-def _claimed_late(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """As if the file had been made just after the look at it."""
+def _created_late(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the file is created if it appears just after the check."""
     with monkeypatch.context() as patch:
         patch.setattr(Path, "exists", lambda _: False)
         return create_file(path, "late")
@@ -538,12 +538,14 @@ def test_a_file_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "PROGRESS.md"
     assert create_file(path, "first")
     assert not create_file(path, "second")
-    assert not _claimed_late(path, monkeypatch)
+    assert not _created_late(path, monkeypatch)
     assert path.read_text() == "first"
     assert os.listdir(tmp_path) == ["PROGRESS.md"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_reports_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "PROGRESS.md"
     path.write_text("old")
 
@@ -558,7 +560,7 @@ def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path: Path, monkeyp
     assert os.listdir(tmp_path) == ["PROGRESS.md"]
 
 
-def test_what_is_no_progress_file_is_refused(tmp_path: Path) -> None:
+def test_unsuitable_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     attempts: list[tuple[Callable[[], object], str]] = [
         (lambda: read_file(path), "does not exist"),

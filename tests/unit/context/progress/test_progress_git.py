@@ -1,5 +1,4 @@
-"""Commits of the progress file, with a real git: only that file, in every kind of repository, and what goes wrong is
-said."""
+"""Commits of the progress file with a real git: only that file, in every kind of repository, with clear errors."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from duramen.errors import DuramenError, InvalidInput
 from duramen.files.folder import git as git_commands
 from duramen.files.folder.git import scrubbed
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 STARTED = Progress("Ship the invoice export", (), None, "Read the API docs")
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without settings, and no repository around it."""
+    """A home folder without git settings, outside any repository."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in [name for name in os.environ if name.startswith("GIT_") or name in ("EMAIL", "XDG_CONFIG_HOME")]:
@@ -66,33 +65,33 @@ def hook(repository: Path, name: str, script: str) -> None:
 
 @pytest.fixture
 def path(repository: Path) -> Path:
-    """The file, not committed yet."""
+    """The progress file, not committed yet."""
     path = repository / "PROGRESS.md"
     path.write_text(render(STARTED))
     return path
 
 
 @pytest.mark.promise("H2")
-def test_only_that_file_is_committed(path: Path, repository: Path) -> None:
+def test_only_the_progress_file_is_committed(path: Path, repository: Path) -> None:
     (repository / "code.py").write_text("2\n")
     (repository / "staged.py").write_text("3\n")
     git(repository, "add", "staged.py")
     (repository / "untracked.py").write_text("4\n")
     before = git(repository, "status", "--porcelain", "--", "*.py")
-    made = commit(path, "Read the API docs\n\n# not a comment: grüße")
-    assert made == git(repository, "rev-parse", "HEAD")
+    revision = commit(path, "Read the API docs\n\n# not a comment: grüße")
+    assert revision == git(repository, "rev-parse", "HEAD")
     assert files_of(repository) == ["PROGRESS.md"]
     assert git(repository, "status", "--porcelain") == before
     assert git(repository, "log", "-1", "--format=%B") == "Read the API docs\n\n# not a comment: grüße"
     assert commit(path, "Nothing") is None
     path.write_text(render(STARTED.plan("Write the client")))
-    assert commit(str(path), "Planned") not in (None, made)
+    assert commit(str(path), "Planned") not in (None, revision)
     assert files_of(repository) == ["PROGRESS.md"]
     assert git(repository, "status", "--porcelain") == before
     assert git(repository, "show", "HEAD:PROGRESS.md") + "\n" == path.read_text()
 
 
-def test_a_version_that_was_staged_gives_way(path: Path, repository: Path) -> None:
+def test_a_staged_version_is_replaced(path: Path, repository: Path) -> None:
     git(repository, "add", "PROGRESS.md")
     path.write_text("newer\n")
     assert commit(path, "Newer")
@@ -100,14 +99,16 @@ def test_a_version_that_was_staged_gives_way(path: Path, repository: Path) -> No
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_identity(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_author_and_committer_come_from_arguments_settings_or_defaults(
+    path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = ("log", "-1", "--format=%an <%ae> %cn <%ce>")
-    commit(path, "By nobody")
-    ours = "duramen <duramen@localhost>"
-    assert git(repository, *shown) == f"{ours} {ours}"
+    commit(path, "By default")
+    default = "duramen <duramen@localhost>"
+    assert git(repository, *shown) == f"{default} {default}"
     path.write_text("2")
     commit(path, "By an agent", author="Agent 7 <agent@example.org>")
-    assert git(repository, *shown) == f"Agent 7 <agent@example.org> {ours}"
+    assert git(repository, *shown) == f"Agent 7 <agent@example.org> {default}"
     git(repository, "config", "user.name", "Ada")
     git(repository, "config", "user.email", "ada@example.org")
     path.write_text("3")
@@ -119,7 +120,7 @@ def test_identity(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch)
     assert git(repository, *shown) == "Grace <ada@example.org> Ada <ada@example.org>"
 
 
-def test_subdirectories_worktrees_links_and_a_head_without_branch(repository: Path, tmp_path: Path) -> None:
+def test_commits_work_in_subfolders_worktrees_and_through_links(repository: Path, tmp_path: Path) -> None:
     inside = repository / "deep" / "down" / ":(top)*.md"
     inside.parent.mkdir(parents=True)
     (inside.parent / "other.md").write_text("not this one")
@@ -127,11 +128,11 @@ def test_subdirectories_worktrees_links_and_a_head_without_branch(repository: Pa
     assert commit(inside, "Below")
     assert files_of(repository) == ["deep/down/:(top)*.md"]
     git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"))
-    apart = tmp_path / "tree" / "PROGRESS.md"
-    apart.write_text("1")
-    made = commit(apart, "Apart")
-    assert made == git(tmp_path / "tree", "rev-parse", "HEAD")
-    assert made != git(repository, "rev-parse", "HEAD")
+    worktree_file = tmp_path / "tree" / "PROGRESS.md"
+    worktree_file.write_text("1")
+    revision = commit(worktree_file, "In a worktree")
+    assert revision == git(tmp_path / "tree", "rev-parse", "HEAD")
+    assert revision != git(repository, "rev-parse", "HEAD")
     link = tmp_path / "PROGRESS.md"
     link.symlink_to(inside)
     inside.write_text("2")
@@ -140,7 +141,7 @@ def test_subdirectories_worktrees_links_and_a_head_without_branch(repository: Pa
 
 
 @pytest.mark.promise("H2")
-def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
+def test_a_repository_is_created_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     path.write_text("1")
     with pytest.raises(InvalidInput, match="not in a git work tree") as refusal:
@@ -152,40 +153,42 @@ def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
     assert commit(path, "x", init=True) is None
 
 
-def test_a_hook_that_refuses_is_heard_and_leaves_no_trace(path: Path, repository: Path) -> None:
+def test_the_error_of_a_failing_hook_is_reported_and_nothing_is_staged(path: Path, repository: Path) -> None:
     hook(repository, "pre-commit", "echo 'lint: line 3 is too long'; exit 1")
     with pytest.raises(DuramenError, match="lint: line 3 is too long") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert path.read_text() == render(STARTED)
-    assert git(repository, "status", "--porcelain") == "?? PROGRESS.md", "the index is as it was"
+    assert git(repository, "status", "--porcelain") == "?? PROGRESS.md", "the index is unchanged"
     hook(repository, "pre-commit", "exit 0")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
 
 
-def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
+def test_a_background_process_of_a_hook_does_not_block_the_commit(
     path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = repository / "left"
-    hook(repository, "post-commit", f"sleep 60 & echo $! > {left}")
+    process_file = repository / "process"
+    hook(repository, "post-commit", f"sleep 60 & echo $! > {process_file}")
     monkeypatch.setattr(git_commands, "TIMEOUT", 20.0)
     try:
-        assert commit(path, "x")
+        assert commit(path, "x", trusted=True)
     finally:
-        os.kill(int(left.read_text()), 9)
+        os.kill(int(process_file.read_text()), 9)
 
 
-def test_a_hook_that_hangs_is_ended(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_hook_is_killed_after_a_timeout(
+    path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook(repository, "pre-commit", "sleep 60")
     monkeypatch.setattr(git_commands, "TIMEOUT", 0.3)
     with pytest.raises(DuramenError, match=r"longer than 0\.3 s") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert failure.value.hint
     assert not (repository / ".git" / "index.lock").exists()
     assert git(repository, "status", "--porcelain") == "?? PROGRESS.md"
 
 
-def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waits_for_the_index_lock(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = repository / ".git" / "index.lock"
     lock.touch()
     monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
@@ -199,21 +202,21 @@ def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.
     release.join()
 
 
-def test_signing_is_respected(path: Path, repository: Path) -> None:
+def test_commits_are_signed_if_configured(path: Path, repository: Path) -> None:
     program = repository.parent / "sign"
     program.write_text("#!/bin/sh\necho 'no secret key' >&2; exit 2\n")
     program.chmod(0o755)
     git(repository, "config", "commit.gpgsign", "true")
     git(repository, "config", "gpg.program", str(program))
     with pytest.raises(DuramenError, match="failed to sign") as failure:
-        commit(path, "x")
+        commit(path, "x", trusted=True)
     assert "commit.gpgsign" in failure.value.hint
     program.write_text("#!/bin/sh\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho SIGNED\n")
-    assert commit(path, "x")
+    assert commit(path, "x", trusted=True)
     assert "SIGNED" in git(repository, "cat-file", "commit", "HEAD")
 
 
-def test_an_ignored_file(path: Path, repository: Path) -> None:
+def test_an_ignored_file_is_rejected(path: Path, repository: Path) -> None:
     for pattern in ("PROGRESS.md", "*"):
         (repository / ".gitignore").write_text(pattern)
         with pytest.raises(InvalidInput, match="git ignores") as refusal:
@@ -221,7 +224,7 @@ def test_an_ignored_file(path: Path, repository: Path) -> None:
         assert ".gitignore" in refusal.value.hint
 
 
-def test_a_merge_that_is_not_finished(path: Path, repository: Path) -> None:
+def test_a_commit_during_a_merge_fails_with_a_hint(path: Path, repository: Path) -> None:
     assert commit(path, "x")
     (repository / ".git" / "MERGE_HEAD").write_text(git(repository, "rev-parse", "HEAD") + "\n")
     path.write_text("2")
@@ -230,7 +233,7 @@ def test_a_merge_that_is_not_finished(path: Path, repository: Path) -> None:
     assert "merge" in failure.value.hint
 
 
-def test_without_git(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_git_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(path.parent))
     with pytest.raises(DuramenError, match="git cannot be started") as failure:
         commit(path, "x")
@@ -238,7 +241,7 @@ def test_without_git(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("message", ["", " \n"])
-def test_bad_input(path: Path, message: str) -> None:
+def test_invalid_messages_authors_and_paths_are_rejected(path: Path, message: str) -> None:
     with pytest.raises(InvalidInput, match="message is empty"):
         commit(path, message)
     for author in ("Ada", "<>", "Ada <a@b>\n", "A <b> <c>", "Ada <a b>"):
@@ -249,8 +252,8 @@ def test_bad_input(path: Path, message: str) -> None:
             commit(missing, "x")
 
 
-def test_inside_a_hook_of_another_repository(path: Path, repository: Path, tmp_path: Path) -> None:
-    """A hook's children are pointed to its own repository and index."""
+def test_a_commit_works_inside_a_hook_of_another_repository(path: Path, repository: Path, tmp_path: Path) -> None:
+    """Git sets environment variables for hooks that point to the outer repository."""
     outer = tmp_path / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
@@ -264,19 +267,19 @@ def test_inside_a_hook_of_another_repository(path: Path, repository: Path, tmp_p
     assert files_of(outer) == ["a"]
 
 
-def test_the_environment_keeps_who_and_loses_where() -> None:
-    lost = dict.fromkeys(("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_CONFIG_PARAMETERS", "GIT_PREFIX"), "x")
+def test_git_variables_of_identity_are_kept_and_those_of_location_removed() -> None:
+    removed = dict.fromkeys(("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_CONFIG_PARAMETERS", "GIT_PREFIX"), "x")
     kept = {"GIT_AUTHOR_EMAIL": "x", "GIT_CONFIG_GLOBAL": "x", "GIT_CONFIG_KEY_0": "x", "HOME": "x", "DIGIT_X": "x"}
-    made = scrubbed(lost | kept | {"LC_ALL": "de_DE.UTF-8"})
-    assert made == kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": ":"}
+    result = scrubbed(removed | kept | {"LC_ALL": "de_DE.UTF-8"})
+    assert result == kept | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": ":"}
 
 
-# -- the beginning
+# -- initialisation
 
 
 @pytest.mark.promise("H2")
 @pytest.mark.parametrize("in_repository", [True, False])
-def test_the_beginning_is_made_once(tmp_path: Path, repository: Path, in_repository: bool) -> None:
+def test_a_file_is_initialised_once(tmp_path: Path, repository: Path, in_repository: bool) -> None:
     folder = repository if in_repository else tmp_path
     path = folder / "PROGRESS.md"
     assert initialise(path, STARTED, commit=True)
@@ -288,7 +291,7 @@ def test_the_beginning_is_made_once(tmp_path: Path, repository: Path, in_reposit
     assert (path.read_text(), git(folder, "rev-parse", "HEAD")) == ("edited by hand", head)
 
 
-def test_a_beginning_without_commits_needs_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initialising_without_commits_needs_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert initialise(tmp_path / "PROGRESS.md", STARTED, commit=False)
     assert not initialise(tmp_path / "PROGRESS.md", STARTED, commit=False)
@@ -296,18 +299,18 @@ def test_a_beginning_without_commits_needs_no_git(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.promise("H2")
-def test_a_commit_that_a_kill_prevented_is_made_up_for(tmp_path: Path) -> None:
+def test_a_commit_that_a_kill_prevented_is_made_later(tmp_path: Path) -> None:
     path = tmp_path / "PROGRESS.md"
     assert create_file(path, render(STARTED))
     assert not initialise(path, STARTED, commit=True)
     assert git(tmp_path, "log", "--format=%s") == "Begin: Ship the invoice export"
     path.write_text("2")
     git(tmp_path, "rm", "--cached", "--quiet", "PROGRESS.md")
-    assert commit(path, "Back again"), "also where somebody took it out of the index"
+    assert commit(path, "Back again"), "also after its removal from the index"
     assert git(tmp_path, "status", "--porcelain", "--", "PROGRESS.md") == ""
 
 
-RACER = """
+PROGRAM = """
 import sys, time
 from pathlib import Path
 from duramen.context.progress.git_commit import initialise
@@ -320,31 +323,33 @@ print(initialise(path, Progress(f"Goal of {name}", next_action="x"), commit=True
 
 
 @pytest.fixture
-def racers(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    command = [sys.executable, "-c", RACER, str(tmp_path / "PROGRESS.md")]
+def starters(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "PROGRESS.md")]
     started = [
         subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for number in range(4)
     ]
     yield started
-    for racer in started:
-        racer.kill()
-        racer.communicate()
+    for starter in started:
+        starter.kill()
+        starter.communicate()
 
 
 @pytest.mark.promise("H2")
-def test_of_many_who_begin_at_once_one_does(tmp_path: Path, racers: list[subprocess.Popen[str]]) -> None:
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("\n")
-        racer.stdin.flush()
-    said = [racer.communicate(timeout=60)[0] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0] * 4
-    assert sorted(said) == ["False\n"] * 3 + ["True\n"]
-    winner = said.index("True\n")
+def test_one_of_several_concurrent_processes_initialises_the_file(
+    tmp_path: Path, starters: list[subprocess.Popen[str]]
+) -> None:
+    for starter in starters:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write("\n")
+        starter.stdin.flush()
+    outputs = [starter.communicate(timeout=60)[0] for starter in starters]
+    assert [starter.returncode for starter in starters] == [0] * 4
+    assert sorted(outputs) == ["False\n"] * 3 + ["True\n"]
+    winner = outputs.index("True\n")
     assert parse(read_file(tmp_path / "PROGRESS.md")).progress.goal == f"Goal of {winner}"
     assert len(git(tmp_path, "log", "--format=%H").splitlines()) == 1
     assert git(tmp_path, "status", "--porcelain", "--", "PROGRESS.md") == ""

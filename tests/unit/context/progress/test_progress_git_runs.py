@@ -1,4 +1,4 @@
-"""Progress with a git commit for each change, over several runs of a program: initialised once, then continued."""
+"""Progress with one git commit for each change, also over several runs of a program."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from programs.child_processes import ChildProcess, ChildProcesses
 from programs.side_effects import Open
 
 import duramen
 from duramen.context.progress.progress_file import parse
 from duramen.errors import DuramenError
-from duramen.testing.crash import CRASH_VARIABLE
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 TOKEN = "ghp_" + "a" * 30
 
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without settings, and no repository around the test."""
+    """A home folder without git settings, outside any repository."""
     for name in [name for name in os.environ if name.startswith("GIT_") or name in ("EMAIL", "XDG_CONFIG_HOME")]:
         monkeypatch.delenv(name)
     (tmp_path / "home").mkdir()
@@ -44,7 +44,7 @@ def git(path: Path, *command: str) -> str:
 
 
 def subjects(path: Path) -> list[str]:
-    """The commits' subjects, oldest first."""
+    """The subjects of the commits, oldest first."""
     return git(path, "log", "--reverse", "--format=%s").splitlines()
 
 
@@ -54,19 +54,19 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_there_is_one_commit_for_each_change(open_one: Open, path: Path) -> None:
-    kept = open_one().session("s").progress.keep_in(path, git=True)
-    kept.begin("Ship it", next_action="write it")
+def test_each_change_is_one_commit(open_one: Open, path: Path) -> None:
+    progress = open_one().session("s").progress.keep_in(path, git=True)
+    progress.begin("Ship it", next_action="write it")
     (path.parent / "code.py").write_text("1\n")
-    kept.complete("write it", next_action="test\nit")
-    kept.complete("write it")
-    kept.block("no key")
-    kept.unblock()
-    kept.plan("publish it")
-    kept.describe("words")
-    kept.finish("publish it")
-    kept.reopen("mend it")
-    assert kept.sync().commit is None
+    progress.complete("write it", next_action="test\nit")
+    progress.complete("write it")
+    progress.block("no key")
+    progress.unblock()
+    progress.plan("publish it")
+    progress.describe("words")
+    progress.finish("publish it")
+    progress.reopen("mend it")
+    assert progress.sync().commit is None
     assert subjects(path) == [
         "Begin",
         "Begin: Ship it",
@@ -78,83 +78,70 @@ def test_there_is_one_commit_for_each_change(open_one: Open, path: Path) -> None
         "Finished",
         "Reopened: mend it",
     ]
-    assert git(path, "log", "--format=", "--name-only").split() == ["PROGRESS.md"] * 9, "and nothing else"
+    assert git(path, "log", "--format=", "--name-only").split() == ["PROGRESS.md"] * 9, "no other file is committed"
     assert parse(git(path, "show", "HEAD~6:PROGRESS.md")).progress.completed == ("write it",)
     assert git(path, "status", "--porcelain") == "?? code.py"
 
 
-def test_what_people_change_is_committed_too(open_one: Open, path: Path) -> None:
-    kept = open_one().session("s").progress.keep_in(path, git=True)
-    kept.begin("Ship it", next_action="write it")
+def test_hand_edits_are_committed(open_one: Open, path: Path) -> None:
+    progress = open_one().session("s").progress.keep_in(path, git=True)
+    progress.begin("Ship it", next_action="write it")
     edit(path, "## Context\n", "## Context\nby hand\n")
-    commit = kept.sync().commit
+    commit = progress.sync().commit
     assert commit == git(path, "rev-parse", "HEAD")
     assert subjects(path)[-1] == "Edited by hand"
     edit(path, "by hand", "by hand again")
-    assert kept.sync(message="What Ada wrote").commit is not None
+    assert progress.sync(message="What Ada wrote").commit is not None
     assert subjects(path)[-1] == "What Ada wrote"
     assert "by hand again" in git(path, "show", "HEAD:PROGRESS.md")
 
 
-def test_credentials_stay_out_of_the_file_and_its_history(open_one: Open, path: Path) -> None:
-    kept = open_one().session("s").progress.keep_in(path, git=True)
-    kept.begin(f"use {TOKEN}", next_action="n")
-    kept.complete("y" * 171 + f" {TOKEN}")
+def test_credentials_are_neither_in_the_file_nor_in_its_history(open_one: Open, path: Path) -> None:
+    progress = open_one().session("s").progress.keep_in(path, git=True)
+    progress.begin(f"use {TOKEN}", next_action="n")
+    progress.complete("y" * 171 + f" {TOKEN}")
     edit(path, "## Context\n", f"## Context\nthe key is {TOKEN}\n")
-    assert kept.sync().edited
-    assert [kept.sync().edited, kept.sync().edited] == [False, False], "it is not found again and again"
+    assert progress.sync().edited
+    assert [progress.sync().edited, progress.sync().edited] == [False, False], "the edit is reported once"
     assert "ghp_" not in path.read_text()
     assert "ghp_" not in git(path, "log", "--format=%B")
     assert "ghp_" not in repr(list(open_one().session("s").events()))
 
 
-def test_what_git_refuses_is_journaled_all_the_same(open_one: Open, path: Path) -> None:
-    kept = open_one().session("s").progress.keep_in(path, git=True)
-    kept.begin("Ship it", next_action="write it")
+def test_a_change_is_journaled_even_if_git_rejects_the_commit(open_one: Open, path: Path) -> None:
+    progress = open_one().session("s").progress.keep_in(path, git="trusted")
+    progress.begin("Ship it", next_action="write it")
     hook = path.parent / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
     hook.chmod(0o755)
     for step in ("one", "two"):
         with pytest.raises(DuramenError, match="not today"):
-            kept.complete(step)
+            progress.complete(step)
     assert open_one().session("s").progress.completed == ("one", "two")
     assert parse(path.read_text()).progress.completed == ("one", "two")
     hook.unlink()
-    assert kept.complete("two").completed == ("one", "two")
+    assert progress.complete("two").completed == ("one", "two")
     assert subjects(path) == ["Begin", "Begin: Ship it", "Complete: two"]
     assert parse(git(path, "show", "HEAD:PROGRESS.md")).progress.completed == ("one", "two")
 
 
-PROGRAM = """
-import sys
-import duramen
-from duramen.testing.crash import arm_from_environment
-address, path, step = sys.argv[1:]
-arm_from_environment()
-with duramen.open(address) as dm:
-    kept = dm.session("s").progress.keep_in(path, git=True)
-    print(len(kept.completed))                                  # each run reads it first,
-    kept.begin("Ship it", next_action="work")
-    kept.complete(step, next_action="more work")                # acts, updates, commits
-"""
-
-
-def run(address: str, path: Path, step: str, crash: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, address, str(path), step],
-        env=os.environ | {CRASH_VARIABLE: crash, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def run(
+    processes: ChildProcesses, address: str, path: Path, step: str, die: tuple[str, int] | None = None
+) -> ChildProcess:
+    """One run of the program, to its end."""
+    given: dict[str, Any] = {"address": address, "path": str(path), "step": step, "environment": dict(os.environ)}
+    child = processes.start("file_sync:complete_with_git", **given, die=die)
+    child.wait()
+    return child
 
 
 @pytest.mark.promise("H2")
-def test_the_first_run_initialises_and_later_ones_go_on(path: Path, tmp_path: Path) -> None:
+def test_the_first_run_initialises_and_later_runs_continue(
+    path: Path, tmp_path: Path, processes: ChildProcesses
+) -> None:
     address = str(tmp_path / "agent.db")
     for number in range(3):
-        ran = run(address, path, f"step {number}")
-        assert (ran.returncode, ran.stdout.strip()) == (0, str(number)), ran.stderr
+        assert run(processes, address, path, f"step {number}").finish() == [str(number)]
     assert subjects(path) == ["Begin", "Begin: Ship it", *(f"Complete: step {number}" for number in range(3))]
     with duramen.open(address) as dm:
         assert dm.session("s").progress.completed == ("step 0", "step 1", "step 2")
@@ -163,18 +150,19 @@ def test_the_first_run_initialises_and_later_ones_go_on(path: Path, tmp_path: Pa
 
 @pytest.mark.promise("H2", "J4")
 @pytest.mark.parametrize("visit", [1, 2, 3, 4, 5])
-def test_wherever_the_first_run_is_killed_the_next_goes_on(path: Path, tmp_path: Path, visit: int) -> None:
-    """1: the file is noted, 2 and 3: begun, 4 and 5: the step; a change first, then what the file holds."""
+def test_a_run_continues_after_a_kill_of_the_first(
+    path: Path, tmp_path: Path, processes: ChildProcesses, visit: int
+) -> None:
+    """The kill comes at 1: the file is recorded, 2 and 3: the goal, 4 and 5: the step (the change, then the file)."""
     address = str(tmp_path / "agent.db")
-    assert run(address, path, "step", crash=f"checkpoint.encoded:{visit}").returncode == -signal.SIGKILL
-    ran = run(address, path, "step")
-    assert ran.returncode == 0, ran.stderr
+    assert run(processes, address, path, "step", die=("checkpoint.encoded", visit)).wait() == -signal.SIGKILL
+    run(processes, address, path, "step").finish()
     assert parse(path.read_text()).progress.completed == ("step",)
     assert git(path, "status", "--porcelain") == ""
-    made = subjects(path)
-    assert made[0] == "Begin"
-    assert len(made) == len(set(made)), "each once"
-    assert made[-1] == ("Complete: step" if visit < 5 else made[-1])
+    commits = subjects(path)
+    assert commits[0] == "Begin"
+    assert len(commits) == len(set(commits)), "each once"
+    assert commits[-1] == "Complete: step" or visit == 5
     with duramen.open(address) as dm:
         events = list(dm.session("s").events(types="progress.changed"))
         assert [event.actor for event in events] == ["agent", "agent"]

@@ -1,4 +1,4 @@
-"""How far a session has come: each change is journaled, nobody's is lost, and the next action is never empty."""
+"""Progress of a session: each change is journaled, no concurrent change is lost, and there is always a next action."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.child_processes import ChildProcesses, Gate
+from programs.child_processes import DEADLINE, ChildProcesses, Gate
 from programs.session_writers import damage_bookmark
 from programs.side_effects import Open
 
@@ -28,13 +28,13 @@ TOKEN, OTHER = "ghp_" + "a" * 30, "ghp_" + "b" * 30
 
 
 @pytest.fixture(autouse=True)
-def _nobody_listens() -> Iterator[None]:
+def _reset_crash_points() -> Iterator[None]:
     yield
     listen(None)
 
 
-def said(dm: Duramen, session: str = "s") -> list[tuple[str | None, list[Any]]]:
-    """Who changed what, as it is journaled."""
+def journaled_changes(dm: Duramen, session: str = "s") -> list[tuple[str | None, list[Any]]]:
+    """The actor and the changes of each event."""
     events = dm.session(session).events(types="progress.changed")
     return [(event.actor, event.data["note"]["changes"]) for event in events]
 
@@ -43,9 +43,9 @@ def said(dm: Duramen, session: str = "s") -> list[tuple[str | None, list[Any]]]:
 
 
 @pytest.mark.promise("H1", "J4")
-def test_each_change_is_journaled_and_there_after_a_restart(open_one: Open) -> None:
+def test_each_change_is_journaled_and_survives_a_restart(open_one: Open) -> None:
     goal = "Ship the invoice export"
-    made: list[tuple[Callable[[Any], Progress], Progress]] = [
+    steps: list[tuple[Callable[[Any], Progress], Progress]] = [
         (
             lambda p: p.begin(goal, next_action="read the docs", context="Repository: billing"),
             Progress(goal, (), None, "read the docs", "Repository: billing"),
@@ -83,7 +83,7 @@ def test_each_change_is_journaled_and_there_after_a_restart(open_one: Open) -> N
             Progress(goal, ("read the docs", "find a name", "ship it"), None, "mend it", "Повторить:\n  ü"),
         ),
     ]
-    for change, expected in made:
+    for change, expected in steps:
         assert change(open_one().session("s").progress) == expected
         progress = open_one().session("s").progress
         assert progress.read() == expected
@@ -93,17 +93,17 @@ def test_each_change_is_journaled_and_there_after_a_restart(open_one: Open) -> N
             expected.finished,
         )
     dm = open_one()
-    assert [actor for actor, _ in said(dm)] == ["agent"] * len(made)
-    assert said(dm)[2][1] == [{"field": "completed", "added": ["find a name"], "removed": []}]
-    for position, (_, expected) in enumerate(made, 1):
-        assert dm.session("s").progress.read(at=position) == expected, "as of any position"
+    assert [actor for actor, _ in journaled_changes(dm)] == ["agent"] * len(steps)
+    assert journaled_changes(dm)[2][1] == [{"field": "completed", "added": ["find a name"], "removed": []}]
+    for position, (_, expected) in enumerate(steps, 1):
+        assert dm.session("s").progress.read(at=position) == expected, "the progress at this position"
     assert dm.session("s").progress.read(at=0) == Progress()
-    assert dm.session("s").progress.read(at=2**70) == made[-1][1]
+    assert dm.session("s").progress.read(at=2**70) == steps[-1][1]
     assert dm.session("other").progress.read() == Progress()
-    assert dm.session("other").head().position == 0, "looking at it stores nothing"
+    assert dm.session("other").head().position == 0, "reading stores nothing"
 
 
-def test_what_changes_nothing_is_not_journaled(open_one: Open) -> None:
+def test_changes_without_effect_are_not_journaled(open_one: Open) -> None:
     progress = open_one().session("s").progress
     progress.begin("g", next_action="a")
     progress.complete("a  first\tstep", next_action="b")
@@ -154,7 +154,7 @@ def test_the_next_action_is_never_empty_while_unfinished(dm: Duramen) -> None:
     assert progress.completed == ()
 
 
-def test_bad_input_is_refused_by_name(dm: Duramen) -> None:
+def test_invalid_progress_arguments_are_rejected(dm: Duramen) -> None:
     progress: Any = dm.session("s").progress
     refused: list[Callable[[], Any]] = [
         lambda: progress.begin(5, next_action="x"),
@@ -178,7 +178,7 @@ def test_bad_input_is_refused_by_name(dm: Duramen) -> None:
     assert dm.session("s").head().position == 0
 
 
-def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+def test_the_async_api_records_progress(any_address: str) -> None:
     async def main() -> None:
         async with await duramen.aopen(any_address) as dm:
             progress = dm.session("s").progress
@@ -188,9 +188,9 @@ def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
             await progress.unblock()
             await progress.plan("m")
             await progress.describe("c")
-            found = await progress.read()
-            assert sorted(found.completed) == [f"step {number}" for number in range(8)]
-            assert (found.blocker, found.next_action, found.context) == (None, "m", "c")
+            record = await progress.read()
+            assert sorted(record.completed) == [f"step {number}" for number in range(8)]
+            assert (record.blocker, record.next_action, record.context) == (None, "m", "c")
             assert (await progress.finish()).finished
             assert (await progress.reopen("again")).next_action == "again"
             assert (await progress.read(at=1)).completed == ()
@@ -198,10 +198,10 @@ def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
     asyncio.run(main())
 
 
-# -- many at once
+# -- concurrency
 
 
-def test_of_concurrent_changes_all_count(open_one: Open) -> None:
+def test_concurrent_changes_of_threads_are_all_kept(open_one: Open) -> None:
     handles = [open_one(), open_one()]
     handles[0].session("s").progress.begin("g", next_action="n")
     errors: list[BaseException] = []
@@ -210,7 +210,7 @@ def test_of_concurrent_changes_all_count(open_one: Open) -> None:
         try:
             for number in range(6):
                 dm.session("s").progress.complete(f"{who} did {number}")
-        except BaseException as error:  # noqa: BLE001 - shown below
+        except BaseException as error:  # noqa: BLE001 - checked below
             errors.append(error)
 
     workers = [threading.Thread(target=work, args=(handles[who % 2], who)) for who in range(4)]
@@ -222,12 +222,12 @@ def test_of_concurrent_changes_all_count(open_one: Open) -> None:
     completed = open_one().session("s").progress.completed
     assert sorted(completed) == sorted(f"{who} did {number}" for who in range(4) for number in range(6))
     for who in range(4):
-        mine = [step for step in completed if step.startswith(f"{who} did")]
-        assert mine == [f"{who} did {number}" for number in range(6)], "each in its order"
-    assert len(said(open_one())) == 25
+        own = [step for step in completed if step.startswith(f"{who} did")]
+        assert own == [f"{who} did {number}" for number in range(6)], "each in its order"
+    assert len(journaled_changes(open_one())) == 25
 
 
-def test_processes_count_too(processes: ChildProcesses, tmp_path: Path) -> None:
+def test_concurrent_changes_of_processes_are_all_kept(processes: ChildProcesses, tmp_path: Path) -> None:
     address, gate = str(tmp_path / "agent.db"), Gate(tmp_path / "gate")
     duramen.open(address).close()
     children = [
@@ -247,55 +247,54 @@ def test_processes_count_too(processes: ChildProcesses, tmp_path: Path) -> None:
         child.finish()
     expected = sorted(f"{who} did {number}" for who in range(3) for number in range(5))
     with duramen.open(address) as dm:
-        kept = dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
-        assert sorted(kept.completed) == expected
-        assert {actor for actor, _ in said(dm)} == {"agent"}, "no text of ours was taken for an edit"
+        progress = dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+        assert sorted(progress.completed) == expected
+        assert {actor for actor, _ in journaled_changes(dm)} == {"agent"}, "no generated text counts as a hand edit"
     assert all(f"[x] {step}\n" in (tmp_path / "PROGRESS.md").read_text() for step in expected)
 
 
-def test_many_changes_at_once_on_a_loop_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_concurrent_changes_on_an_event_loop_do_not_time_out(tmp_path: Path) -> None:
     async def main() -> None:
         async with await duramen.aopen("memory:") as dm:
-            kept = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
-            await kept.begin("g", next_action="n")
-            await asyncio.gather(*(kept.complete(f"step {number}") for number in range(40)))
-            assert sorted((await kept.read()).completed) == sorted(f"step {number}" for number in range(40))
+            progress = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+            await progress.begin("g", next_action="n")
+            await asyncio.gather(*(progress.complete(f"step {number}") for number in range(40)))
+            assert sorted((await progress.read()).completed) == sorted(f"step {number}" for number in range(40))
 
     started = time.monotonic()
     asyncio.run(main())
-    assert time.monotonic() - started < 9, "nobody's patience came to an end"
+    assert time.monotonic() - started < 9, "no change waited until its timeout"
 
 
-def test_a_change_that_is_given_up_leaves_the_file_free(tmp_path: Path) -> None:
+def test_a_cancelled_change_releases_the_file(tmp_path: Path) -> None:
     async def main() -> float:
         async with await duramen.aopen("memory:") as dm:
-            kept = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
-            await kept.begin("g", next_action="n")
+            progress = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+            await progress.begin("g", next_action="n")
             held = os.open(tmp_path, os.O_RDONLY)
             fcntl.flock(held, fcntl.LOCK_EX)
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(kept.complete("given up"), 0.1)
+                await asyncio.wait_for(progress.complete("cancelled"), 0.1)
             os.close(held)
             await asyncio.sleep(0.1)
             started = time.monotonic()
-            await kept.complete("afterwards")
+            await progress.complete("later")
             return time.monotonic() - started
 
     assert asyncio.run(main()) < 5
-    assert "afterwards" in (tmp_path / "PROGRESS.md").read_text()
+    assert "later" in (tmp_path / "PROGRESS.md").read_text()
 
 
-def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
-    """The change is made again on top of what somebody else did meanwhile, and refused if it cannot be."""
+def test_a_change_is_checked_again_after_a_concurrent_one(open_one: Open) -> None:
     here, there = open_one().session("s").progress, open_one().session("s").progress
     here.begin("g", next_action="n")
 
-    def meanwhile(point: str) -> None:
+    def finish_concurrently(point: str) -> None:
         if point == "checkpoint.encoded":
             listen(None)
             there.finish()
 
-    listen(meanwhile)
+    listen(finish_concurrently)
     with pytest.raises(InvalidInput, match="finished"):
         here.complete("too late")
     assert open_one().session("s").progress.read() == Progress("g", finished=True)
@@ -303,7 +302,7 @@ def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
 
 @pytest.mark.promise("C8", "J2")
 @pytest.mark.parametrize("point", ["checkpoint.encoded", "append.inserted", "append.committed"])
-def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
+def test_a_kill_leaves_a_change_complete_or_absent(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     steps = ["one", "two", "three"]
     for visit in (1, 2, 1):
@@ -312,69 +311,69 @@ def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, processes: C
         )
         assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
-            found = dm.session("s").progress.read()
-            assert found in (
+            record = dm.session("s").progress.read()
+            assert record in (
                 Progress(),
                 *(Progress("Ship it", tuple(steps[:count]), None, "the next one") for count in range(4)),
             )
-            assert found.completed[: len(child.lines())] == tuple(child.lines())
+            assert record.completed[: len(child.lines())] == tuple(child.lines())
             assert dm.verify().ok
     processes.start("session_writers:complete_steps", address=address, path=None, steps=steps).finish()
     with duramen.open(address) as dm:
         assert dm.session("s").progress.completed == tuple(steps)
-        assert len(said(dm)) == 4, "nothing is journaled twice"
+        assert len(journaled_changes(dm)) == 4, "nothing is journaled twice"
 
 
 # -- forks, damage, credentials, cost
 
 
-def test_a_fork_has_the_progress_of_its_beginning(open_one: Open) -> None:
+def test_a_fork_has_the_progress_of_the_fork_point(open_one: Open) -> None:
     dm = open_one()
     progress = dm.session("s").progress
     progress.begin("g", next_action="a")
     progress.complete("one")
     progress.complete("two")
-    fork = dm.fork("s", "twig", at=2)
+    fork = dm.fork("s", "fork", at=2)
     assert fork.progress.completed == ("one",)
     fork.progress.complete("three")
     progress.complete("four")
-    assert open_one().session("twig").progress.completed == ("one", "three")
+    assert open_one().session("fork").progress.completed == ("one", "three")
     assert open_one().session("s").progress.completed == ("one", "two", "four")
-    assert open_one().fork("twig", "leaf", at=1).progress.completed == ()
-    assert open_one().session("s").at(1).fork("bud").progress.read() == Progress("g", (), None, "a")
+    assert open_one().fork("fork", "nested fork", at=1).progress.completed == ()
+    assert open_one().session("s").at(1).fork("early fork").progress.read() == Progress("g", (), None, "a")
 
 
 @pytest.mark.promise("J8")
-def test_with_damaged_progress_the_work_goes_on(open_one: Open, any_address: str) -> None:
+def test_progress_continues_from_the_record_before_a_damaged_one(open_one: Open, any_address: str) -> None:
     dm = open_one()
     for step in ("one", "two", "three"):
         dm.session("s").progress.begin("g", next_action="n")
         dm.session("s").progress.complete(step)
     damage_bookmark(dm, any_address, "progress")
-    assert open_one().session("s").progress.completed == ("one", "two"), "the one before it"
+    assert open_one().session("s").progress.completed == ("one", "two"), "the record before it"
     done: list[Progress] = []
     worker = threading.Thread(
         target=lambda: done.append(open_one().session("s").progress.complete("four")), daemon=True
     )
     worker.start()
-    worker.join(30)
-    assert done, "it does not try for ever"
+    worker.join(DEADLINE)
+    assert done, "it retries without end"
     assert open_one().session("s").progress.completed == ("one", "two", "four")
 
 
-def test_credentials_are_neither_kept_nor_in_the_way(open_one: Open) -> None:
+def test_credentials_are_redacted_and_do_not_prevent_comparisons(open_one: Open) -> None:
     def start() -> Progress:
         progress = open_one().session("s").progress
         progress.begin(f"deploy with {TOKEN}", next_action="look around")
-        return progress.complete(f"log in as {TOKEN}", next_action="go on")
+        return progress.complete(f"log in as {TOKEN}", next_action="continue")
 
     assert start() == start() == open_one().session("s").progress.read()
     assert TOKEN not in repr(list(open_one().session("s").events()))
     assert open_one().session("s").head().position == 2
     progress = open_one().session("s").progress
-    assert progress.plan(f"use {OTHER}") == progress.read(), "what is returned is what is kept"
+    assert progress.plan(f"use {OTHER}") == progress.read(), "the stored record is returned"
     with pytest.raises(InvalidInput, match="no next action"):
-        progress.complete(f"use {TOKEN}")  # the same words, once both credentials are gone
+        progress.complete(f"use {TOKEN}")  # equal after redaction
     assert progress.next_action == "use [redacted]"
     assert progress.block(f"{TOKEN} expired") == progress.read()
     assert progress.describe(f"password: see {OTHER}") == progress.read()
@@ -382,21 +381,21 @@ def test_credentials_are_neither_kept_nor_in_the_way(open_one: Open) -> None:
     assert OTHER not in repr(progress.read())
 
 
-def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
+def test_the_cost_of_a_step_does_not_grow_with_their_number(clock: FakeClock) -> None:
     with duramen.open("memory:", clock=clock) as dm:
         progress, sizes = dm.session("s").progress, []
         progress.begin("g", next_action="n", context="words " * 200)
         append = dm._core._journal.store.append
 
-        async def weigh(request: Any) -> Any:
+        async def measured_append(request: Any) -> Any:
             done = await append(request)
             (change,) = (one for one in request.changes if isinstance(one, BookmarkChanges))
             chunks = sum(len(chunk.body) for chunk in change.chunks)
-            forms = sum(len(one.manifest or b"") for one in change.bookmarks)
-            sizes.append(chunks + forms + sum(len(record.payload or b"") for record in done.records))
+            manifests = sum(len(one.manifest or b"") for one in change.bookmarks)
+            sizes.append(chunks + manifests + sum(len(record.payload or b"") for record in done.records))
             return done
 
-        dm._core._journal.store.append = weigh  # type: ignore[method-assign]
+        dm._core._journal.store.append = measured_append  # type: ignore[method-assign]
         for number in range(300):
             progress.complete(f"step {number} of many")
         assert max(sizes[-20:]) < 2 * max(sizes[20:40])

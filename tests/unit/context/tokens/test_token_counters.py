@@ -1,4 +1,4 @@
-"""Counters of tokens: exact ones, what a provider says, and always something; what a message's content takes."""
+"""Token counters: tiktoken, tokenizers, providers with the estimate as fallback, and the count of message content."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path, PurePosixPath
-from socketserver import TCPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +17,6 @@ from duramen.context.tokens.counters import (
     ProviderCounter,
     TiktokenCounter,
     TokenizersCounter,
-    anthropic_counter,
     count_value,
     counter_for,
 )
@@ -40,7 +36,7 @@ def tiny_encoding(monkeypatch: pytest.MonkeyPatch) -> str:
         ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 256}
         return {"name": "tiny", "pat_str": r"\S+|\s+", "mergeable_ranks": ranks, "special_tokens": {"<|end|>": 257}}
 
-    registry.list_encoding_names()  # looks for them once, and would replace what is set here
+    registry.list_encoding_names()  # loads the real encodings once, which would replace this one later
     constructors = registry.ENCODING_CONSTRUCTORS
     assert constructors is not None
     monkeypatch.setitem(constructors, "tiny", construct)
@@ -50,13 +46,13 @@ def tiny_encoding(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-model"])
-def test_tiktoken_counts_with_an_encoding_or_that_of_a_model(tiny_encoding: str, name: str) -> None:
+def test_tiktoken_counts_with_the_encoding_of_a_name_or_model(tiny_encoding: str, name: str) -> None:
     counter = TiktokenCounter(name)
     assert counter.name == "tiktoken:tiny"
     assert [counter.count(text) for text in ("", "abc", "<|end|>", "\ud800")] == [0, 2, 7, 3]
 
 
-def test_an_encoding_that_tiktoken_does_not_know_or_cannot_load_is_refused(
+def test_an_unknown_or_unavailable_tiktoken_encoding_is_rejected(
     tiny_encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import tiktoken
@@ -76,7 +72,7 @@ def test_an_encoding_that_tiktoken_does_not_know_or_cannot_load_is_refused(
 
 @pytest.fixture
 def tokenizer_file(tmp_path: Path) -> Path:
-    """Knows a few words, and asks for texts to be cut and filled up to three tokens."""
+    """A tokenizer with a few words that truncates and pads texts to three tokens."""
     pytest.importorskip("tokenizers")
     words = {"[x]": 0, "one": 1, "two": 2, "[": 3, "x": 4, "]": 5, "[pad]": 6}
     path = tmp_path / "tokenizer.json"
@@ -105,12 +101,12 @@ def tokenizer_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_tokenizers_counts_the_whole_text_and_nothing_else(tokenizer_file: Path) -> None:
+def test_tokenizers_counts_the_text_without_truncation_and_padding(tokenizer_file: Path) -> None:
     counter = TokenizersCounter(tokenizer_file)
     assert [counter.count(text) for text in ("", "one", "one two one two", "[x]", "\ud800 one")] == [0, 1, 4, 3, 2]
 
 
-def test_the_name_of_a_tokenizer_is_that_of_its_content(tokenizer_file: Path, tmp_path: Path) -> None:
+def test_the_name_of_a_tokenizer_depends_on_its_content(tokenizer_file: Path, tmp_path: Path) -> None:
     copy, other = tmp_path / "copy.json", tmp_path / "other.json"
     copy.write_bytes(tokenizer_file.read_bytes())
     other.write_bytes(tokenizer_file.read_bytes().replace(b'"two"', b'"six"'))
@@ -119,7 +115,7 @@ def test_the_name_of_a_tokenizer_is_that_of_its_content(tokenizer_file: Path, tm
     assert names[0] == names[1] != names[2]
 
 
-def test_a_file_that_is_no_tokenizer_is_refused(tokenizer_file: Path, tmp_path: Path) -> None:
+def test_a_file_without_a_tokenizer_is_rejected(tokenizer_file: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
         TokenizersCounter(tmp_path / "missing.json")
     tokenizer_file.write_text("{}")
@@ -129,7 +125,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tokenizer_file: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("library", ["tiktoken", "tokenizers"])
-def test_a_library_that_is_missing_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_in_the_error(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InvalidInput, match=f"package {library} is not installed") as missing:
         counter_for(f"{library}:anything")
@@ -137,20 +133,20 @@ def test_a_library_that_is_missing_is_named(library: str, monkeypatch: pytest.Mo
 
 
 class Provider:
-    """Counts letters; fails while it is down."""
+    """A provider that counts characters, and fails while it is down."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.down = False
 
     def __call__(self, text: str) -> int:
-        self.asked.append(text)
+        self.requests.append(text)
         if self.down:
             raise ConnectionError("down")
         return len(text)
 
 
-def test_a_provider_is_asked_once_for_each_of_the_last_texts() -> None:
+def test_a_provider_counts_recent_texts_once() -> None:
     provider = Provider()
     counter = ProviderCounter(provider, name="p", remembered=2)
     assert [counter.count(text) for text in ("a", "bb", "a", "ccc", "a", "bb", "", "\ud800")] == [
@@ -163,11 +159,11 @@ def test_a_provider_is_asked_once_for_each_of_the_last_texts() -> None:
         0,
         1,
     ]
-    assert provider.asked == ["a", "bb", "ccc", "bb", "\ud800"]  # "bb" was the one not used for longest
+    assert provider.requests == ["a", "bb", "ccc", "bb", "\ud800"]  # "bb" was the least recently used
     assert (counter.name, counter.failures, counter.last_error) == ("p", 0, None)
 
 
-def test_when_the_provider_fails_the_text_is_estimated_and_that_is_said() -> None:
+def test_a_failure_of_the_provider_is_recorded_and_the_estimate_used() -> None:
     provider = Provider()
     counter = ProviderCounter(provider, name="p")
     provider.down = True
@@ -179,45 +175,45 @@ def test_when_the_provider_fails_the_text_is_estimated_and_that_is_said() -> Non
     assert counter.failures == 1
 
 
-def test_a_provider_that_is_gone_is_asked_less_and_less() -> None:
+def test_a_failing_provider_is_called_less_and_less() -> None:
     provider = Provider()
     counter = ProviderCounter(provider, name="p")
     provider.down = True
     for number in range(5000):
         assert counter.count(f"text {number}") == count(f"text {number}")
-    asked = [int(text.split()[1]) for text in provider.asked]
-    assert asked[:5] == [0, 3, 8, 17, 34]
-    assert asked[-1] - asked[-2] == 1025
-    assert counter.failures == len(asked)
+    attempts = [int(text.split()[1]) for text in provider.requests]
+    assert attempts[:5] == [0, 3, 8, 17, 34]
+    assert attempts[-1] - attempts[-2] == 1025
+    assert counter.failures == len(attempts)
     provider.down = False
-    answered = next(number for number in range(2000) if counter.count("it is back") == len("it is back"))
-    assert answered <= 1024
+    recovered = next(number for number in range(2000) if counter.count("available") == len("available"))
+    assert recovered <= 1024
     provider.down = True
     counter.count("one")
     counter.count("two")
     counter.count("three")
     provider.down = False
-    assert counter.count("four") == len("four")  # it starts over
+    assert counter.count("four") == len("four")  # the pauses are short again
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "3", None])
-def test_a_result_that_is_no_number_of_tokens_is_refused(wrong: Any) -> None:
+def test_an_invalid_count_is_rejected(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="not a number of tokens") as refused:
         counter_for(lambda text: wrong).count("x")
     assert refused.value.hint
 
 
-async def never(text: str) -> int:
+async def count_async(text: str) -> int:
     return 0
 
 
-@pytest.mark.parametrize("wrong", [never, 3])
-def test_what_cannot_be_called_for_a_number_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [count_async, 3])
+def test_a_counter_that_is_not_a_sync_function_is_rejected(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot count"):
         ProviderCounter(wrong, name="p")
 
 
-def test_threads_share_a_counter() -> None:
+def test_threads_can_share_a_counter() -> None:
     counter = ProviderCounter(len, name="p", remembered=8)
     texts = ["x" * size for size in range(1, 40)]
     wrong: list[str] = []
@@ -233,69 +229,7 @@ def test_threads_share_a_counter() -> None:
     assert not wrong
 
 
-class Api(TCPServer):
-    """Answers as Anthropic's count call does, with the number of characters."""
-
-    status = 200
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), ApiHandler)
-        self.bodies: list[dict[str, Any]] = []
-
-
-class ApiHandler(BaseHTTPRequestHandler):
-    server: Api
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.bodies.append({"path": self.path} | body)
-        answer = json.dumps({"input_tokens": len(body["messages"][0]["content"])}).encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    with Api() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_anthropic_is_asked_for_a_message_of_the_user(api: Api) -> None:
-    from anthropic import Anthropic
-
-    with Anthropic(api_key="none", base_url=f"http://127.0.0.1:{api.server_address[1]}") as client:
-        counter = anthropic_counter(client, "some-model")
-        assert counter.name == "anthropic:some-model"
-        assert [counter.count(text) for text in ("harbour", "a\ud800", "  \n")] == [7, 2, count("  \n")]
-        asked = [(body["model"], body["messages"]) for body in api.bodies]
-        assert asked == [("some-model", [{"role": "user", "content": text}]) for text in ("harbour", "a\ufffd")]
-        assert {body["path"] for body in api.bodies} == {"/v1/messages/count_tokens"}
-        api.status = 500
-        assert counter.count("village") == count("village")
-        assert len(api.bodies) == 3  # no retries: there is the estimate
-        assert counter.failures == 1
-
-
-def test_a_client_that_cannot_count_in_place_is_refused() -> None:
-    from anthropic import AsyncAnthropic
-
-    for client in (AsyncAnthropic(api_key="none"), SimpleNamespace()):
-        with pytest.raises(InvalidInput, match="count_tokens") as refused:
-            anthropic_counter(client, "some-model")
-        assert "anthropic.Anthropic()" in refused.value.hint
-
-
-def test_a_counter_is_found_by_what_somebody_gives(tiny_encoding: str, tokenizer_file: Path) -> None:
+def test_counters_can_be_given_by_name_function_or_object(tiny_encoding: str, tokenizer_file: Path) -> None:
     own = SimpleNamespace(name="own", count=len)
     assert counter_for(own) is own
     assert isinstance(counter_for(), Estimate)
@@ -310,14 +244,14 @@ def test_a_counter_is_found_by_what_somebody_gives(tiny_encoding: str, tokenizer
 @pytest.mark.parametrize(
     "wrong", ["gpt-4o", "tiktoken", "tiktoken:", "tokenizers:", "", 7, Estimate, ["estimate"], Path("tokenizer.json")]
 )
-def test_anything_else_is_no_way_to_count(wrong: Any) -> None:
-    with pytest.raises(InvalidInput, match="cannot be `counter`") as refused:
+def test_other_values_are_rejected_as_counters(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="`counter` cannot be") as refused:
         counter_for(wrong)
     assert "tiktoken:o200k_base" in refused.value.hint
 
 
-LETTERS = ProviderCounter(len, name="letters")
-PICTURE = "data:image/png;base64," + "A" * 100_000
+CHARACTERS = ProviderCounter(len, name="characters")
+IMAGE = "data:image/png;base64," + "A" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -343,51 +277,51 @@ PICTURE = "data:image/png;base64," + "A" * 100_000
         ({"lone": "\ud800"}, len('{"lone":"?"}')),
     ],
 )
-def test_content_counts_as_its_text_and_everything_else_as_its_json(value: Any, tokens: int) -> None:
-    assert count_value(LETTERS, value) == tokens
+def test_text_blocks_count_as_text_and_other_values_as_json(value: Any, tokens: int) -> None:
+    assert count_value(CHARACTERS, value) == tokens
 
 
-def test_what_has_no_order_counts_in_one_order() -> None:
-    seen: list[str] = []
+def test_sets_are_counted_in_a_fixed_order() -> None:
+    texts: list[str] = []
 
-    def see(text: str) -> int:
-        seen.append(text)
+    def record(text: str) -> int:
+        texts.append(text)
         return 1
 
-    count_value(ProviderCounter(see, name="seen"), {"b": set("harbour"), "a": 1})
-    assert seen == ['{"b":["a","b","h","o","r","u"],"a":1}']
+    count_value(ProviderCounter(record, name="record"), {"b": set("harbour"), "a": 1})
+    assert texts == ['{"b":["a","b","h","o","r","u"],"a":1}']
 
 
 @pytest.mark.parametrize(
     "image",
     [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}},
-        {"type": "image_url", "image_url": {"url": PICTURE}},
-        {"type": "input_image", "image_url": PICTURE},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}},
+        {"type": "image_url", "image_url": {"url": IMAGE}},
+        {"type": "input_image", "image_url": IMAGE},
     ],
 )
-def test_an_image_counts_for_the_same_whatever_its_size_and_wherever_it_lies(image: Any) -> None:
+def test_every_image_counts_the_same(image: Any) -> None:
     result = {"type": "tool_result", "content": [{"type": "text", "text": "ice"}, image, {"deeper": (image,)}]}
-    assert count_value(LETTERS, image) == IMAGE_TOKENS + len("null")
-    assert count_value(LETTERS, [{"type": "text", "text": "ice"}, image]) == 3 + IMAGE_TOKENS + len("[null]")
-    assert 2 * IMAGE_TOKENS < count_value(LETTERS, result) < 2 * IMAGE_TOKENS + 100
+    assert count_value(CHARACTERS, image) == IMAGE_TOKENS + len("null")
+    assert count_value(CHARACTERS, [{"type": "text", "text": "ice"}, image]) == 3 + IMAGE_TOKENS + len("[null]")
+    assert 2 * IMAGE_TOKENS < count_value(CHARACTERS, result) < 2 * IMAGE_TOKENS + 100
 
 
-def endless() -> list[Any]:
+def cyclic() -> list[Any]:
     value: list[Any] = []
     value.append(value)
     return value
 
 
-def bottomless() -> list[Any]:
+def deeply_nested() -> list[Any]:
     value: list[Any] = []
     for _ in range(100_000):
         value = [value]
     return value
 
 
-@pytest.mark.parametrize("value", [object(), {"deep": [object()]}, {(1, 2): 3}, endless(), bottomless()], ids=type)
-def test_what_is_no_plain_data_cannot_be_counted(value: Any) -> None:
+@pytest.mark.parametrize("value", [object(), {"deep": [object()]}, {(1, 2): 3}, cyclic(), deeply_nested()], ids=type)
+def test_values_that_are_not_plain_data_are_rejected(value: Any) -> None:
     with pytest.raises(InvalidInput, match="cannot count the tokens") as refused:
-        count_value(LETTERS, value)
+        count_value(CHARACTERS, value)
     assert refused.value.hint

@@ -1,4 +1,4 @@
-"""The estimate of tokens: below no tokenizer on the corpus, not far above, the same everywhere."""
+"""The token estimate: never below a real tokenizer on the corpus, not far above, and the same in every process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs.paths import CORPUS
 
-from duramen.context.tokens import estimate as estimating
+from duramen.context.tokens import estimate as estimate_module
 from duramen.context.tokens.estimate import Estimate
 
-COUNTED: dict[str, Any] = json.loads((CORPUS / "tokens.json").read_text(encoding="utf-8"))
-# Per cent above the largest of the tokenizers, as docs/guides/context.md says.
-AT_MOST = {
+COUNTS: dict[str, Any] = json.loads((CORPUS / "tokens.json").read_text(encoding="utf-8"))
+# Per cent above the largest count of the tokenizers, as documented in docs/guides/context.md.
+MAX_EXCESS = {
     "arabic": 15,
     "chinese": 20,
     "code": 25,
@@ -52,41 +52,41 @@ def text_of(name: str) -> str:
 
 @pytest.mark.promise("W2")
 @pytest.mark.parametrize("name", sorted(path.name for path in CORPUS.glob("*.txt")))
-def test_no_tokenizer_takes_more_than_the_estimate_for_a_file_a_paragraph_or_a_line(name: str) -> None:
-    text, stored = text_of(name), COUNTED[name]
+def test_the_estimate_is_never_below_a_tokenizer(name: str) -> None:
+    text, stored = text_of(name), COUNTS[name]
     assert stored["sha256"] == sha256(text.encode()).hexdigest()[:16], "count it again with tools/token_corpus.py"
     assert count(text) >= max(stored["whole"].values())
     for parts, largest in ((text.split("\n\n"), stored["paragraphs"]), (text.split("\n"), stored["lines"])):
         assert [part for part, tokens in zip(parts, largest, strict=True) if count(part) < tokens] == []
 
 
-@pytest.mark.parametrize("kind", sorted({name.partition("-")[0] for name in COUNTED}))
-def test_the_estimate_is_above_the_largest_tokenizer_by_no_more_than_the_docs_say(kind: str) -> None:
-    names = [name for name in COUNTED if name.startswith(f"{kind}-")]
-    largest = sum(max(COUNTED[name]["whole"].values()) for name in names)
-    assert sum(count(text_of(name)) for name in names) <= largest * (1 + AT_MOST[kind] / 100)
+@pytest.mark.parametrize("kind", sorted({name.partition("-")[0] for name in COUNTS}))
+def test_the_estimate_exceeds_tokenizers_by_no_more_than_documented(kind: str) -> None:
+    names = [name for name in COUNTS if name.startswith(f"{kind}-")]
+    largest = sum(max(COUNTS[name]["whole"].values()) for name in names)
+    assert sum(count(text_of(name)) for name in names) <= largest * (1 + MAX_EXCESS[kind] / 100)
 
 
-def test_over_all_the_estimate_is_above_the_largest_tokenizer_by_a_fifth() -> None:
-    largest = sum(max(stored["whole"].values()) for stored in COUNTED.values())
-    assert sum(count(text_of(name)) for name in COUNTED) <= largest * 1.2
+def test_the_estimate_of_the_whole_corpus_is_at_most_a_fifth_too_high() -> None:
+    largest = sum(max(stored["whole"].values()) for stored in COUNTS.values())
+    assert sum(count(text_of(name)) for name in COUNTS) <= largest * 1.2
 
 
-def test_each_file_was_counted_by_the_same_tokenizers_of_many_families() -> None:
-    assert len({tuple(stored["whole"]) for stored in COUNTED.values()}) == 1
+def test_every_file_was_counted_with_the_same_tokenizers() -> None:
+    assert len({tuple(stored["whole"]) for stored in COUNTS.values()}) == 1
     assert {"o200k_base", "llama3", "mistral_v3", "gemma3", "qwen3", "claude_2", "smollm2"} <= set(
-        COUNTED["prose-story.txt"]["whole"]
+        COUNTS["prose-story.txt"]["whole"]
     )
 
 
 @given(ANY_TEXT)
-def test_any_text_has_a_count_that_its_bytes_bound(text: str) -> None:
+def test_the_count_of_any_text_is_limited_by_its_bytes(text: str) -> None:
     assert bool(text) <= count(text) <= len(text.encode("utf-8", "surrogatepass")) + 2
     assert (count(text) == 0) == (text == "")
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_a_further_line_never_makes_a_text_cheaper(text: str, more: str) -> None:
+def test_adding_a_line_never_lowers_the_count(text: str, more: str) -> None:
     both = count(f"{text}\n{more}")
     assert max(count(text), count(more)) <= both <= count(text) + count(more) + 3
 
@@ -110,7 +110,7 @@ def test_a_further_line_never_makes_a_text_cheaper(text: str, more: str) -> None
         ("\U0001f980" * 100, 402),
     ],
 )
-def test_what_some_texts_count_for(text: str, tokens: int) -> None:
+def test_counts_of_some_texts(text: str, tokens: int) -> None:
     assert count(text) == tokens
 
 
@@ -122,16 +122,16 @@ def test_another_process_counts_the_same() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(CORPUS)], capture_output=True, text=True, check=True)
     assert dict(line.split() for line in done.stdout.splitlines()) == {
-        name: str(count(text_of(name))) for name in COUNTED
+        name: str(count(text_of(name))) for name in COUNTS
     }
 
 
-def test_what_the_estimate_remembers_has_a_bound_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_the_estimate_is_limited_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = text_of("code-web.txt")
     before = count(text)
-    monkeypatch.setattr(estimating, "_KEPT", 10)
-    estimating._PART_COSTS.clear()
+    monkeypatch.setattr(estimate_module, "_KEPT", 10)
+    estimate_module._PART_COSTS.clear()
     assert count(text) == before == count(text)
-    assert 0 < len(estimating._PART_COSTS) <= 10
+    assert 0 < len(estimate_module._PART_COSTS) <= 10
     count("x" * 1000)
-    assert max(map(len, estimating._PART_COSTS)) < 100
+    assert max(map(len, estimate_module._PART_COSTS)) < 100

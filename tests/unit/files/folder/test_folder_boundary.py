@@ -1,9 +1,8 @@
-"""The folder of memory files: no path and no link leads out of it, and what is written is whole."""
+"""The folder of memory files: no path and no link leads outside, and files are written completely."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import stat
 import subprocess
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples, seeded
 
 from duramen.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
 from duramen.files.folder.boundary import MAX_BYTES, Folder
@@ -29,7 +29,7 @@ from duramen.files.folder.temp_file import TempFile
 pytestmark = pytest.mark.promise("F5", "F7")
 
 FACT = "workspace/acme/knowledge/facts/ferry.md"
-GOOD = {
+VALID_PATHS = {
     "MEMORY.md": (Area.ROOT_INDEX, None),
     "SOUL.md": (Area.PERSONA, None),
     "PROGRESS.md": (Area.PROGRESS, None),
@@ -44,7 +44,7 @@ GOOD = {
     "identity/名前.md": (Area.IDENTITY, "identity"),
     "memory/2024-02-29.md": (Area.DAILY, None),
 }
-BAD = (
+INVALID_PATHS = (
     """
 /etc/passwd|//etc/passwd|/MEMORY.md|../x.md|preference/../SOUL.md|preference/..|preference/.|./MEMORY.md
 preference/./a.md|preference//a.md|preference/|preference|workspace|workspace/acme|workspace/acme/
@@ -76,18 +76,25 @@ preference/"a".md|preference/<a>.md|preference/a..md|~/a.md|file:///etc/passwd|h
 )
 
 
-@pytest.mark.parametrize("path", GOOD)
-def test_the_layout_is_let_through(path: str) -> None:
-    found = place(path, "acme")
-    assert (found.area, found.kind) == GOOD[path]
-    assert found.path == path == "/".join((*found.folders, found.name))
+@pytest.mark.parametrize("path", VALID_PATHS)
+def test_paths_of_the_layout_are_accepted(path: str) -> None:
+    placed = place(path, "acme")
+    assert (placed.area, placed.kind) == VALID_PATHS[path]
+    assert placed.path == path == "/".join((*placed.folders, placed.name))
 
 
 @pytest.mark.parametrize(
     "path",
-    ["", *BAD, "preference/" + "a" * 201 + ".md", "preference/" + "ü" * 101 + ".md", "a/" * 600, "preference/a\n.md"],
+    [
+        "",
+        *INVALID_PATHS,
+        "preference/" + "a" * 201 + ".md",
+        "preference/" + "ü" * 101 + ".md",
+        "a/" * 600,
+        "preference/a\n.md",
+    ],
 )
-def test_everything_else_is_refused_on_reading_and_on_writing(path: str, folder: Folder, outside: Path) -> None:
+def test_all_other_paths_are_rejected_for_reading_and_writing(path: str, folder: Folder, outside: Path) -> None:
     for act in (folder.place, folder.read, folder.signature, folder.remove, lambda path: folder.write(path, "x")):
         with pytest.raises(BoundaryRefused) as refused:
             act(path)
@@ -100,13 +107,13 @@ def test_everything_else_is_refused_on_reading_and_on_writing(path: str, folder:
     assert os.listdir(folder.root) == []
 
 
-def test_a_path_that_is_no_text() -> None:
+def test_a_path_that_is_not_text_is_rejected() -> None:
     for path in (b"MEMORY.md", None, 3, Path("MEMORY.md")):
         with pytest.raises(BoundaryRefused, match="text"):
             place(path, "acme")  # type: ignore[arg-type]
 
 
-def test_agents_is_read_and_never_written(folder: Folder) -> None:
+def test_the_agents_file_cannot_be_written_or_removed(folder: Folder) -> None:
     Path(folder.root, "AGENTS.md").write_text("Be kind.")
     assert folder.read("AGENTS.md") == "Be kind."
     for act in (lambda: folder.write("AGENTS.md", ""), lambda: folder.remove("AGENTS.md")):
@@ -142,12 +149,12 @@ PIECES += [
     "MEMORY.md",
     "2024-01-01",
 ]
-BENT = st.one_of(
+MANIPULATED_PATHS = st.one_of(
     st.lists(st.sampled_from(PIECES), max_size=9).map("".join),
     st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=7).map("/".join),
     st.text(max_size=30),
     st.text(st.characters(), max_size=20).map(lambda name: f"preference/{name}.md"),
-    st.sampled_from(sorted(GOOD)).flatmap(
+    st.sampled_from(sorted(VALID_PATHS)).flatmap(
         lambda path: st.tuples(st.integers(0, len(path)), st.sampled_from(PIECES)).map(
             lambda at: path[: at[0]] + at[1] + path[at[0] :]
         )
@@ -155,27 +162,27 @@ BENT = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None)
-@given(BENT)
+@settings(max_examples=examples(1500), deadline=None)
+@given(MANIPULATED_PATHS)
 @example("preference/\uff0e\uff0e/x.md")
-def test_whatever_is_let_through_stays_inside_in_every_reading_of_it(path: str) -> None:
+def test_every_accepted_path_stays_inside_in_all_normal_forms(path: str) -> None:
     try:
-        found = place(path, "acme")
+        placed = place(path, "acme")
     except BoundaryRefused:
         return
     for form in (path, unicodedata.normalize("NFKC", path), unicodedata.normalize("NFD", path), path.casefold()):
         joined = os.path.normpath(os.path.join("/root", form))
-        assert joined == f"/root/{form}", "nothing in it is resolved"
+        assert joined == f"/root/{form}", "no part is resolved"
         assert form.count("/") == path.count("/")
         assert "\\" not in form
         assert form.isprintable()
     assert unquote(unquote(path)) == path
     assert unicodedata.normalize("NFC", path) == path
-    if found.folders[:1] == ("workspace",):
-        assert found.folders[1] == "acme"
+    if placed.folders[:1] == ("workspace",):
+        assert placed.folders[1] == "acme"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_two_workspaces_never_share_a_folder(one: str, other: str) -> None:
     assert place(f"workspace/{folder_name(one)}/MEMORY.md", one).area is Area.INDEX
@@ -186,7 +193,7 @@ def test_two_workspaces_never_share_a_folder(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "pair", [("Acme", "acme"), ("a b", "a-b"), ("é", "e\u0301"), ("nul", "NUL"), ("", "note"), ("..", ".")]
 )
-def test_workspaces_that_look_alike(pair: tuple[str, str], tmp_path: Path) -> None:
+def test_workspaces_with_similar_names_are_separate(pair: tuple[str, str], tmp_path: Path) -> None:
     with Folder(tmp_path / "m", pair[0]) as one, Folder(tmp_path / "m", pair[1]) as other:
         one.write(f"workspace/{one.own}/MEMORY.md", "one")
         assert other.read(f"workspace/{other.own}/MEMORY.md") is None
@@ -194,16 +201,16 @@ def test_workspaces_that_look_alike(pair: tuple[str, str], tmp_path: Path) -> No
             other.read(f"workspace/{one.own}/MEMORY.md")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(max_size=120), st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
-def test_leaf_names_fit_the_layout_and_are_told_apart(title: str, id: str, other: str) -> None:
+def test_file_names_fit_the_layout_and_are_unique(title: str, id: str, other: str) -> None:
     name = file_name(title, id)
     assert place(f"preference/{name}", "acme").kind == "preference"
     assert name == fold(name) == file_name(title, id)
     assert (file_name(title, other) == name) is (other == id)
 
 
-def test_leaf_names_are_readable() -> None:
+def test_file_names_are_readable() -> None:
     assert slug("Übergrößen: Straße & Café!") == "uebergroessen-strasse-cafe"
     assert slug("名前") == slug("…") == slug("") == "note"
     assert slug("word " * 40) == "word-" * 11 + "word"
@@ -221,17 +228,17 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    place = tmp_path / "outside"
-    place.mkdir()
-    (place / "seat.md").write_text("SECRET")
-    return place
+    path = tmp_path / "outside"
+    path.mkdir()
+    (path / "seat.md").write_text("SECRET")
+    return path
 
 
-def litter(folder: Folder) -> list[str]:
+def temporary_files(folder: Folder) -> list[str]:
     return [str(path) for path in Path(folder.root).rglob("*.duramen-tmp")]
 
 
-def test_what_was_written_is_read_and_only_changes_touch_the_file(folder: Folder) -> None:
+def test_written_text_is_read_and_only_changes_touch_the_file(folder: Folder) -> None:
     assert folder.read(FACT) is None
     assert folder.signature(FACT) is None
     assert folder.write(FACT, "The ferry\r\nleaves at 8.\n") is True
@@ -242,10 +249,10 @@ def test_what_was_written_is_read_and_only_changes_touch_the_file(folder: Folder
     assert folder.write(FACT, "The ferry\r\nleaves at 9.\n") is True
     assert folder.signature(FACT) != before
     assert folder.walk().files == {FACT: folder.signature(FACT)}
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
 
 
-def test_rights(folder: Folder) -> None:
+def test_files_and_folders_have_private_permissions(folder: Folder) -> None:
     folder.write(FACT, "x")
     path = Path(folder.root, FACT)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -256,7 +263,7 @@ def test_rights(folder: Folder) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_removing_takes_empty_folders_along_and_no_others(folder: Folder) -> None:
+def test_removing_a_file_removes_its_empty_folders_only(folder: Folder) -> None:
     folder.write_all({FACT: "x", "workspace/acme/MEMORY.md": "i"})
     assert folder.remove(FACT) is True
     assert folder.remove(FACT) is False
@@ -265,7 +272,7 @@ def test_removing_takes_empty_folders_along_and_no_others(folder: Folder) -> Non
     assert os.listdir(folder.root) == []
 
 
-def test_whoever_looked_before_somebody_else_wrote_is_told(folder: Folder) -> None:
+def test_a_write_with_an_outdated_signature_is_rejected(folder: Folder) -> None:
     folder.write(FACT, "one", seen=None)
     seen = folder.signature(FACT)
     Path(folder.root, FACT).write_text("edited by hand")
@@ -281,10 +288,10 @@ def test_whoever_looked_before_somebody_else_wrote_is_told(folder: Folder) -> No
     assert folder.write(FACT, "two", seen=folder.signature(FACT))
     with pytest.raises(FileChanged):
         folder.write("preference/gone.md", "x", seen=seen)
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
 
 
-def test_a_batch_reports_what_is_in_its_way_and_goes_on(folder: Folder, outside: Path) -> None:
+def test_a_batch_reports_obstacles_and_writes_the_others(folder: Folder, outside: Path) -> None:
     texts = {f"preference/p{number}.md": f"text {number}" for number in range(400)}
     Path(folder.root, "preference").mkdir()
     Path(folder.root, "preference/p200.md").symlink_to(outside / "seat.md")
@@ -294,32 +301,32 @@ def test_a_batch_reports_what_is_in_its_way_and_goes_on(folder: Folder, outside:
     assert [path for path, _ in done.refused] == ["preference/p200.md", "identity/seat.md"]
     assert folder.write_all({path: text for path, text in texts.items() if "p200" not in path}) == ((), (), ())
     assert (outside / "seat.md").read_text() == "SECRET"
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
 
 
-def test_a_batch_leaves_alone_what_somebody_edited_meanwhile(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_does_not_overwrite_concurrent_edits(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = dict.fromkeys(("preference/a.md", "preference/b.md", "preference/c.md"), "old")
     folder.write_all(texts)
     seen = dict(folder.walk().files)
     Path(folder.root, "preference/a.md").write_text("by hand")
-    synced = TempFile.sync
+    sync = TempFile.sync
 
-    def slowly(draft: TempFile) -> None:
-        Path(folder.root, "preference/b.md").write_text("while we wrote")
-        synced(draft)
+    def sync_with_edit(draft: TempFile) -> None:
+        Path(folder.root, "preference/b.md").write_text("during the write")
+        sync(draft)
 
-    monkeypatch.setattr(TempFile, "sync", slowly)
+    monkeypatch.setattr(TempFile, "sync", sync_with_edit)
     done = folder.write_all(
         {**dict.fromkeys(texts, "new"), "preference/d.md": "new"}, seen={**seen, "preference/d.md": None}
     )
     assert done == (("preference/c.md", "preference/d.md"), (), ("preference/a.md", "preference/b.md"))
-    assert folder.read("preference/b.md") == "while we wrote"
+    assert folder.read("preference/b.md") == "during the write"
     with pytest.raises(FileChanged):
         folder.write("preference/b.md", "x", seen=folder.signature("preference/b.md"))
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
 
 
-def test_names_that_some_systems_do_not_tell_apart(folder: Folder) -> None:
+def test_names_that_differ_only_in_case_are_rejected(folder: Folder) -> None:
     folder.write("preference/Seat.md", "by hand")
     for path in ("preference/seat.md", "preference/\u017feat.md"):
         with pytest.raises(BoundaryRefused, match="as the same name"):
@@ -327,7 +334,7 @@ def test_names_that_some_systems_do_not_tell_apart(folder: Folder) -> None:
     done = folder.write_all({"identity/a.md": "1", "identity/A.md": "2", "preference/Seat.md": "new"})
     assert set(done.changed) == {"identity/a.md", "preference/Seat.md"}
     assert [refusal.path for refusal in done.refused] == ["identity/A.md"]
-    Path(folder.root, "identity/A.md").write_text("made by somebody")
+    Path(folder.root, "identity/A.md").write_text("made by a user")
     walked = folder.walk()
     assert len([path for path in walked.files if "identity" in path]) == 1
     assert [path.casefold() for path, _ in walked.refused] == ["identity/a.md"]
@@ -353,7 +360,7 @@ def obstruct(kind: str, target: Path, outside: Path) -> None:
             import socket
 
             here = os.getcwd()
-            os.chdir(target.parent)  # addresses are short
+            os.chdir(target.parent)  # socket addresses must be short
             try:
                 with socket.socket(socket.AF_UNIX) as made:
                     made.bind(target.name)
@@ -365,7 +372,7 @@ KINDS = ["symlink out", "symlink in", "dangling", "hard link", "fifo", "folder",
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_a_file_of_ours_is_refused(kind: str, folder: Folder, outside: Path) -> None:
+def test_links_and_special_files_are_rejected(kind: str, folder: Folder, outside: Path) -> None:
     path = "preference/seat.md"
     obstruct(kind, Path(folder.root, path), outside)
     for act in (folder.read, folder.signature, folder.remove, lambda path: folder.write(path, "x")):
@@ -377,13 +384,13 @@ def test_what_is_not_a_file_of_ours_is_refused(kind: str, folder: Folder, outsid
     assert os.path.lexists(Path(folder.root, path))
     assert sorted(os.listdir(outside)) == ["seat.md"]
     assert (outside / "seat.md").read_text() == "SECRET"
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
 
 
 @pytest.mark.parametrize(
     "at", ["workspace", "workspace/acme", "workspace/acme/knowledge", "workspace/acme/knowledge/facts"]
 )
-def test_a_link_on_the_way_is_refused_at_every_depth(at: str, folder: Folder, outside: Path) -> None:
+def test_a_link_in_the_path_is_rejected_at_every_depth(at: str, folder: Folder, outside: Path) -> None:
     rest = FACT.removeprefix(at).strip("/")
     (outside / rest).parent.mkdir(parents=True, exist_ok=True)
     (outside / rest).write_text("SECRET")
@@ -399,8 +406,8 @@ def test_a_link_on_the_way_is_refused_at_every_depth(at: str, folder: Folder, ou
     assert (outside / rest).read_text() == "SECRET"
 
 
-def test_walking_passes_over_what_it_does_not_know_and_reports_names_that_do_not_fit(folder: Folder) -> None:
-    folder.write_all({path: "x" for path in GOOD if path != "AGENTS.md"})
+def test_walk_skips_unknown_files_and_reports_invalid_names(folder: Folder) -> None:
+    folder.write_all({path: "x" for path in VALID_PATHS if path != "AGENTS.md"})
     root = Path(folder.root)
     (root / ".git").mkdir()
     (root / "workspace/other").mkdir()
@@ -416,12 +423,12 @@ def test_walking_passes_over_what_it_does_not_know_and_reports_names_that_do_not
     (root / "preference/nul.md").write_text("x")
     (root / "memory/notes.md").write_text("x")
     walked = folder.walk()
-    assert set(walked.files) == set(GOOD) - {"AGENTS.md"}
+    assert set(walked.files) == set(VALID_PATHS) - {"AGENTS.md"}
     assert [path for path, _ in walked.refused] == ["memory/notes.md", "preference/nul.md"]
     assert all(reason for _, reason in walked.refused)
 
 
-def test_bytes_that_are_no_text_have_a_line(folder: Folder) -> None:
+def test_invalid_utf8_is_reported_with_its_line(folder: Folder) -> None:
     folder.write(FACT, "x")
     Path(folder.root, FACT).write_bytes(b"one\ntwo\nth\xffree\n")
     with pytest.raises(FileMalformed) as malformed:
@@ -430,7 +437,7 @@ def test_bytes_that_are_no_text_have_a_line(folder: Folder) -> None:
     assert folder.read_bytes(FACT) == b"one\ntwo\nth\xffree\n"
 
 
-def test_what_cannot_be_written(folder: Folder) -> None:
+def test_invalid_and_huge_texts_are_rejected(folder: Folder) -> None:
     with pytest.raises(InvalidInput, match="surrogate"):
         folder.write(FACT, "\ud800")
     with pytest.raises(InvalidInput, match="at most"):
@@ -441,7 +448,7 @@ def test_what_cannot_be_written(folder: Folder) -> None:
         folder.read(FACT)
 
 
-def test_what_the_system_says_has_a_hint(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_file_system_have_a_hint(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -454,7 +461,7 @@ def test_what_the_system_says_has_a_hint(folder: Folder, monkeypatch: pytest.Mon
         folder.write_all({FACT: "new", "preference/a.md": "new"})
     assert folder.read(FACT) == "old"
     assert folder.read("preference/a.md") is None
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
     folder.close()
     folder.close()
     with pytest.raises(FileError, match="closed"):
@@ -464,7 +471,7 @@ def test_what_the_system_says_has_a_hint(folder: Folder, monkeypatch: pytest.Mon
 # -- kills
 
 
-KILLED = """
+KILLED_WRITER = """
 import os, signal, sys
 from duramen.files.folder import boundary, temp_file
 calls = 0
@@ -480,21 +487,21 @@ boundary.Folder(sys.argv[1], "acme").write_all({f"preference/p{n}.md": "new " * 
 
 
 @pytest.mark.parametrize("moment", ["sync", "publish"])
-def test_a_killed_writer_leaves_old_or_new_and_its_litter_is_swept(moment: str, folder: Folder) -> None:
+def test_a_killed_writer_leaves_complete_files_and_sweep_removes_the_rest(moment: str, folder: Folder) -> None:
     folder.write_all({f"preference/p{number}.md": "old" for number in range(300)})
-    done = subprocess.run([sys.executable, "-c", KILLED, folder.root, moment], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, folder.root, moment], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
-    assert litter(folder)
+    assert temporary_files(folder)
     texts = {folder.read(path) for path in folder.walk().files}
     assert texts == {"old", "new " * 50}
     assert len(folder.walk().files) == 300
     assert folder.walk().refused == ()
     assert folder.sweep() > 0
-    assert litter(folder) == []
+    assert temporary_files(folder) == []
     assert folder.sweep() == 0
 
 
-LIVE = """
+RUNNING_WRITER = """
 import sys
 from duramen.files.folder import boundary, temp_file
 def waiting(self, was=temp_file.TempFile.publish):
@@ -506,14 +513,14 @@ boundary.Folder(sys.argv[1], "acme").write("preference/a.md", "new")
 """
 
 
-def test_the_draft_of_a_live_writer_is_not_swept(folder: Folder) -> None:
+def test_the_temporary_file_of_a_running_writer_is_not_swept(folder: Folder) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", LIVE, folder.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUNNING_WRITER, folder.root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
-        assert len(litter(folder)) == 1
+        assert len(temporary_files(folder)) == 1
         assert folder.sweep() == 0
         writer.communicate("\n", timeout=30)
     finally:
@@ -522,12 +529,12 @@ def test_the_draft_of_a_live_writer_is_not_swept(folder: Folder) -> None:
     assert folder.read("preference/a.md") == "new"
 
 
-def test_what_only_looks_like_litter_is_left_alone(folder: Folder, outside: Path) -> None:
+def test_other_files_with_similar_names_are_not_swept(folder: Folder, outside: Path) -> None:
     Path(folder.root, "preference").mkdir()
     Path(folder.root, "preference/.a.md.0123abcd.duramen-tmp").symlink_to(outside / "seat.md")
-    Path(folder.root, "preference/draft.duramen-tmp").write_text("somebody's")
+    Path(folder.root, "preference/draft.duramen-tmp").write_text("a file of the user")
     assert folder.sweep() == 0
-    assert len(litter(folder)) == 2
+    assert len(temporary_files(folder)) == 2
     assert (outside / "seat.md").read_text() == "SECRET"
 
 
@@ -535,29 +542,29 @@ def test_what_only_looks_like_litter_is_left_alone(folder: Folder, outside: Path
 
 
 class Attacker(threading.Thread):
-    """Swaps folders and files for links to the outside and back, as fast as it can."""
+    """Replaces folders and files by links to the outside and back, as fast as it can."""
 
     def __init__(self, root: Path, outside: Path) -> None:
         super().__init__(daemon=True)
         self.root, self.outside, self.swaps, self.done = root, outside, 0, threading.Event()
 
     def run(self) -> None:
-        chance = random.Random(7)
+        chance = seeded("attacker")
         while not self.done.is_set():
             with suppress(OSError):
-                chance.choice([self.folder, self.leaf, self.hard, self.above])()
+                chance.choice([self.folder, self.file, self.hard_link, self.parent])()
                 self.swaps += 1
 
     def folder(self) -> None:
         self._swap(self.root / "preference", lambda at: at.symlink_to(self.outside))
 
-    def above(self) -> None:
+    def parent(self) -> None:
         self._swap(self.root / "workspace", lambda at: at.symlink_to(self.outside))
 
-    def leaf(self) -> None:
+    def file(self) -> None:
         self._swap(self.root / "preference/seat.md", lambda at: at.symlink_to(self.outside / "seat.md"))
 
-    def hard(self) -> None:
+    def hard_link(self) -> None:
         self._swap(self.root / "preference/seat.md", lambda at: os.link(self.outside / "seat.md", at))
 
     def _swap(self, at: Path, put: object) -> None:
@@ -572,7 +579,7 @@ class Attacker(threading.Thread):
                 os.rename(aside, at)
 
 
-def test_links_that_are_swapped_in_between_lead_nowhere(tmp_path: Path, outside: Path) -> None:
+def test_links_swapped_in_during_operations_never_lead_outside(tmp_path: Path, outside: Path) -> None:
     deep = outside / "acme/knowledge/facts"
     deep.mkdir(parents=True)
     (deep / "ferry.md").write_text("SECRET")
@@ -616,18 +623,18 @@ def test_links_that_are_swapped_in_between_lead_nowhere(tmp_path: Path, outside:
 
 
 @pytest.mark.parametrize("kind", ["symlink out", "dangling", "hard link", "fifo"])
-def test_a_file_that_becomes_a_link_after_the_look_at_it(
+def test_a_file_that_becomes_a_link_before_it_is_opened_is_rejected(
     kind: str, folder: Folder, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("preference/seat.md", "mine")
     target = Path(folder.root, "preference/seat.md")
-    opened = os.open
+    open_file = os.open
 
     def swapping(name: str, *rest: object, **more: object) -> int:
         if name == "seat.md":
             target.unlink()
             obstruct(kind, target, outside)
-        return opened(name, *rest, **more)  # type: ignore[arg-type]
+        return open_file(name, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", swapping)
     with pytest.raises(BoundaryRefused):
@@ -636,7 +643,7 @@ def test_a_file_that_becomes_a_link_after_the_look_at_it(
 
 
 @pytest.mark.parametrize("kind", ["symlink out", "dangling", "hard link"])
-def test_a_file_that_becomes_a_link_before_it_is_replaced(
+def test_a_file_that_becomes_a_link_is_replaced_not_followed(
     kind: str, folder: Folder, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write("preference/seat.md", "mine")
@@ -660,7 +667,7 @@ def test_a_file_that_becomes_a_link_before_it_is_replaced(
     st.lists(
         st.tuples(
             st.sampled_from(["write", "remove", "read", "batch"]),
-            BENT | st.sampled_from(sorted(GOOD)),
+            MANIPULATED_PATHS | st.sampled_from(sorted(VALID_PATHS)),
             st.text(max_size=20),
         ),
         max_size=12,

@@ -1,4 +1,4 @@
-"""Commits of memory files, with a real git: only these files, in any repository, and what goes wrong is said."""
+"""Commits of memory files with a real git: only these files, in any repository, with clear errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duramen.files.folder.git import commit
 
 pytestmark = [
     pytest.mark.promise("F8"),
-    pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here"),
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
 ]
 FACT = "workspace/acme/knowledge/facts/ferry.md"
 SEAT = "preference/seat & [window]!.md"
@@ -24,7 +24,7 @@ MESSAGE = "preference accepted: aisle seat\n\nactor: ada\nevent: trip-456#12"
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without settings, and no repository around it."""
+    """A home folder without git settings, outside any repository."""
     (tmp_path / "home").mkdir()
     for name in [name for name in os.environ if name.startswith("GIT_") or name in ("EMAIL", "XDG_CONFIG_HOME")]:
         monkeypatch.delenv(name)
@@ -34,8 +34,17 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def git(folder: Path, *command: str) -> str:
-    asked = ["git", "-c", "core.quotePath=false", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *command]
-    return subprocess.run(asked, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    arguments = [
+        "git",
+        "-c",
+        "core.quotePath=false",
+        "-c",
+        "user.name=Ada",
+        "-c",
+        "user.email=ada@example.org",
+        *command,
+    ]
+    return subprocess.run(arguments, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def files_of(folder: Path) -> list[str]:
@@ -44,7 +53,7 @@ def files_of(folder: Path) -> list[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A repository in which somebody is in the middle of work."""
+    """A repository with staged and unstaged changes of a user."""
     folder = tmp_path / "project"
     folder.mkdir()
     git(folder, "init", "--quiet")
@@ -69,26 +78,26 @@ def hook(project: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "agent/memory"])
-def test_only_these_files_are_committed_and_the_work_of_others_stays_as_it_is(below: str, project: Path) -> None:
+def test_only_the_given_files_are_committed(below: str, project: Path) -> None:
     work = git(project, "status", "--porcelain")
     root = project / below
     with Folder(root, "acme") as folder:
         folder.write_all({FACT: "8:00", SEAT: "aisle", "identity/other.md": "not now"})
-        made = commit(root, [FACT, SEAT], MESSAGE, author="Ada Lovelace <ada@example.org>")
-        assert made == git(project, "rev-parse", "HEAD")
+        revision = commit(root, [FACT, SEAT], MESSAGE, author="Ada Lovelace <ada@example.org>")
+        assert revision == git(project, "rev-parse", "HEAD")
         prefix = f"{below}/" if below else ""
         assert files_of(project) == [f"A\t{prefix}{SEAT}", f"A\t{prefix}{FACT}"]
         assert git(project, "log", "-1", "--format=%B%an <%ae>") == f"{MESSAGE}\nAda Lovelace <ada@example.org>"
         assert commit(root, [FACT, SEAT, "preference/never.md"], MESSAGE) is None
         folder.write(FACT, "9:00")
         folder.remove(SEAT)
-        assert commit(root, [SEAT, FACT], "changed and removed") != made
+        assert commit(root, [SEAT, FACT], "changed and removed") != revision
         assert files_of(project) == [f"D\t{prefix}{SEAT}", f"M\t{prefix}{FACT}"]
         folder.remove("identity/other.md")
     assert git(project, "status", "--porcelain") == work
 
 
-def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
+def test_a_repository_is_created_only_with_init(tmp_path: Path) -> None:
     with Folder(tmp_path / "memory", "acme") as folder:
         folder.write(FACT, "8:00")
         with pytest.raises(InvalidInput, match="not in a git work tree") as refused:
@@ -100,24 +109,24 @@ def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
         assert FACT in folder.walk().files
 
 
-def test_a_hook_that_refuses_is_heard_and_the_commit_can_be_made_again(project: Path) -> None:
+def test_a_failing_hook_is_reported_and_the_commit_can_be_repeated(project: Path) -> None:
     hook(project, "echo 'lint: no memories today' >&2; exit 1")
     before = git(project, "status", "--porcelain")
     with Folder(project, "acme") as folder:
         folder.write(FACT, "8:00")
-        standing = git(project, "status", "--porcelain")
+        status = git(project, "status", "--porcelain")
         with pytest.raises(CommitFailed, match="lint: no memories today") as failure:
-            commit(project, [FACT], MESSAGE)
+            commit(project, [FACT], MESSAGE, trusted=True)
         assert failure.value.output == "lint: no memories today"
         assert failure.value.hint
-        assert git(project, "status", "--porcelain") == standing != before
+        assert git(project, "status", "--porcelain") == status != before
         assert folder.read(FACT) == "8:00"
         hook(project, "exit 0")
         assert commit(project, [FACT], MESSAGE)
     assert files_of(project) == [f"A\t{FACT}"]
 
 
-def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_git_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.md").write_text("x")
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(CommitFailed, match="git cannot be started") as failure:
@@ -125,7 +134,7 @@ def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "install git" in failure.value.hint
 
 
-def test_ignored_files_are_named(project: Path) -> None:
+def test_ignored_files_are_rejected_by_name(project: Path) -> None:
     (project / ".gitignore").write_text("preference/\n")
     with Folder(project, "acme") as folder:
         folder.write("preference/seat.md", "aisle")
@@ -135,13 +144,13 @@ def test_ignored_files_are_named(project: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x.md", "a/../../x.md", "a\0.md", ".", "a//b.md", "a/./b"])
-def test_paths_stay_in_the_folder(path: str, project: Path) -> None:
+def test_paths_outside_the_folder_are_rejected(path: str, project: Path) -> None:
     with pytest.raises(BoundaryRefused):
         commit(project, ["code.py", path], MESSAGE)
     assert git(project, "rev-list", "--count", "HEAD") == "1"
 
 
-def test_names_are_names_and_not_options_or_patterns(project: Path) -> None:
+def test_file_names_are_not_read_as_options_or_patterns(project: Path) -> None:
     for name in ("--all", "*.py", ":(top)code.py", "-m"):
         (project / name).write_text("x")
     assert commit(project, ["--all", "*.py", ":(top)code.py", "-m"], "--amend")
@@ -149,7 +158,7 @@ def test_names_are_names_and_not_options_or_patterns(project: Path) -> None:
     assert git(project, "log", "--format=%s") == "--amend\nFirst"
 
 
-def test_bad_input(project: Path) -> None:
+def test_invalid_commit_arguments_are_rejected(project: Path) -> None:
     with pytest.raises(InvalidInput, match="message is empty"):
         commit(project, ["code.py"], " \n")
     with pytest.raises(InvalidInput, match="author"):

@@ -1,12 +1,11 @@
-"""Indexes: lines that people read, that are read back exactly, and that do not change unless what they list did."""
+"""Index files: readable lines that are parsed back exactly, in a fixed order."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples, seeded
 
 from duramen.files.formats.index_file import (
     Index,
@@ -27,7 +26,7 @@ FERRY = IndexLine(
 )
 
 
-def test_a_line_reads_like_this() -> None:
+def test_a_line_has_the_documented_format() -> None:
     assert render_line(FERRY) == (
         "- [Book the ferry](knowledge/procedures/book.md) [procedure] [verify: check before use] [ferry, travel]"
         " - Early."
@@ -36,7 +35,7 @@ def test_a_line_reads_like_this() -> None:
     assert render_line(IndexLine("two\nlines", "a.md")) == "- [two&#10;lines](a.md)"
 
 
-def test_an_index_is_sorted_and_the_same_whatever_came_first() -> None:
+def test_an_index_is_sorted_independently_of_the_input_order() -> None:
     lines = [
         FERRY,
         IndexLine("b", "b.md", "fact"),
@@ -51,14 +50,14 @@ def test_an_index_is_sorted_and_the_same_whatever_came_first() -> None:
         *("z.md", "a1.md", "a2.md", "b.md", "knowledge/procedures/book.md", "SOUL.md", "o.md")
     ]
     for seed in range(5):
-        random.Random(seed).shuffle(lines)
+        seeded("index", seed).shuffle(lines)
         assert render("Memory", lines) == text
     assert text.startswith("# Memory\n\n- [z](z.md) [preference]\n")
     assert text.endswith("\n")
     assert render("Memory", []) == "# Memory\n"
 
 
-def test_what_people_write() -> None:
+def test_hand_written_indexes_are_parsed_leniently() -> None:
     text = """\ufeff# Notes\r
 \r
 * [Seat](preference/seat.md) — the aisle\r
@@ -78,7 +77,7 @@ see also the wiki
     )
 
 
-def test_addresses_are_relative_to_the_index() -> None:
+def test_links_are_relative_to_the_index() -> None:
     assert linked("workspace/acme/knowledge/facts/a.md", "workspace/acme/MEMORY.md") == "knowledge/facts/a.md"
     assert linked("workspace/acme/MEMORY.md", "MEMORY.md") == "workspace/acme/MEMORY.md"
 
@@ -105,20 +104,20 @@ ENTRIES = st.builds(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @given(ENTRIES)
 @example(IndexLine("", "", tags=("",)))
 @example(IndexLine("", "", tags=("", "")))
 @example(IndexLine("a", "b", kind="verify: x"))
 @example(IndexLine("a", "b", tags=("verify: x",)))
-def test_a_line_is_read_back_exactly(index_line: IndexLine) -> None:
+def test_every_line_is_parsed_back_exactly(index_line: IndexLine) -> None:
     text = render_line(index_line)
     assert len(text.splitlines()) == 1
     assert parse_line(text) == index_line
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS.filter(str.strip), st.lists(ENTRIES, max_size=6))
-def test_an_index_is_read_back_exactly(heading: str, lines: list[IndexLine]) -> None:
+def test_every_index_is_parsed_back_exactly(heading: str, lines: list[IndexLine]) -> None:
     text = render(heading, lines)
     assert parse(text) == Index(heading, tuple(sorted(lines, key=order)))

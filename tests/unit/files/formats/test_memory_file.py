@@ -1,4 +1,4 @@
-"""Leaves: what is rendered is read back exactly, what people write is understood, and nothing of a text is lost."""
+"""Memory files: rendered text is parsed back exactly, and hand-written files are read without losing text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs.seeds import examples
 
 from duramen.errors import FileMalformed, InvalidInput
 from duramen.files.formats import list_items as items
@@ -18,7 +19,7 @@ from duramen.files.formats.memory_file import MemoryFile, parse, render
 pytestmark = pytest.mark.promise("F1")
 
 TIME = dt.datetime(2026, 3, 2, 8, 15, tzinfo=dt.UTC)
-WHOLE = MemoryFile(
+COMPLETE = MemoryFile(
     id="01J9ZK",
     kind="procedure",
     title="Book the ferry",
@@ -59,25 +60,25 @@ The site is slow on Mondays.
 """
 
 
-def test_a_leaf_reads_like_this() -> None:
-    assert render(WHOLE) == TEXT
-    assert parse(TEXT, "p.md") == WHOLE
+def test_a_memory_file_has_the_documented_format() -> None:
+    assert render(COMPLETE) == TEXT
+    assert parse(TEXT, "p.md") == COMPLETE
 
 
-def test_without_a_summary_the_first_paragraph_is_it() -> None:
+def test_the_first_paragraph_is_the_default_summary() -> None:
     text = render(MemoryFile(id="a", kind="fact", title="Ferry", content="The ferry leaves at 8."))
     assert text == "---\nid: a\nkind: fact\n---\n# Ferry\n\nThe ferry leaves at 8.\n"
-    leaf = parse(text, "p.md")
-    assert (leaf.summary, leaf.gist) == (None, "The ferry leaves at 8.")
+    memory_file = parse(text, "p.md")
+    assert (memory_file.summary, memory_file.gist) == (None, "The ferry leaves at 8.")
     other = MemoryFile(title="Ferry", summary="Early", content="It leaves at 8.\n\nOn Sundays at 9.")
     assert parse(render(other), "p.md").gist == "Early"
     assert parse("One\ntwo\n\nthree", "p.md").gist == "One\ntwo"
 
 
-# -- what people write
+# -- hand-written files
 
 
-def test_a_person_needs_nothing_but_a_text() -> None:
+def test_plain_text_is_a_valid_memory_file() -> None:
     assert parse("Ships are slow.", "p.md") == MemoryFile("Ships are slow.")
     assert parse("", "p.md") == MemoryFile("")
     assert parse("\n\n# Ships  \n\nThey are slow.\n\n\n", "p.md") == MemoryFile("They are slow.", title="Ships")
@@ -85,7 +86,7 @@ def test_a_person_needs_nothing_but_a_text() -> None:
     assert parse("#Ships\n## Two\ntext", "p.md") == MemoryFile("#Ships\n## Two\ntext")
 
 
-def test_lists_as_people_write_them() -> None:
+def test_hand_written_lists_are_read() -> None:
     text = """# Deploy
 Do it at night.
 ## STEPS:
@@ -106,13 +107,13 @@ Seen in the log.
 - run 7
 -
 """
-    leaf = parse(text, "p.md")
-    assert leaf.content == "Do it at night.\n## Notes\nThese are kept."
-    assert leaf.steps == ("Build\nthe image", "Push", "Restart,\nand wait\n\nthen look")
-    assert leaf.evidence == ("Seen in the log.", "run 7", "")
+    memory_file = parse(text, "p.md")
+    assert memory_file.content == "Do it at night.\n## Notes\nThese are kept."
+    assert memory_file.steps == ("Build\nthe image", "Push", "Restart,\nand wait\n\nthen look")
+    assert memory_file.evidence == ("Seen in the log.", "run 7", "")
 
 
-def test_front_matter_as_people_write_it() -> None:
+def test_hand_written_front_matter_is_read() -> None:
     text = """---
 id: 007
 kind: no
@@ -132,18 +133,23 @@ day: 2024-01-01
 ---
 text
 """
-    leaf = parse(text, "p.md")
-    assert (leaf.id, leaf.kind, leaf.title, leaf.summary) == ("007", "no", None, "2024-01-01")
-    assert leaf.tags == ("1e3", "yes", "2024-01-01")
-    assert (leaf.policy, leaf.source) == (None, "null")
-    assert leaf.observed == dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
-    assert leaf.verified == TIME
-    assert leaf.extra == {
+    memory_file = parse(text, "p.md")
+    assert (memory_file.id, memory_file.kind, memory_file.title, memory_file.summary) == (
+        "007",
+        "no",
+        None,
+        "2024-01-01",
+    )
+    assert memory_file.tags == ("1e3", "yes", "2024-01-01")
+    assert (memory_file.policy, memory_file.source) == (None, "null")
+    assert memory_file.observed == dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
+    assert memory_file.verified == TIME
+    assert memory_file.extra == {
         "colour": {"a": [1, 2.5, True, None, "no"], "b": "0123"},
         "rating": 5,
         "day": "2024-01-01",
     }
-    assert parse(render(leaf), "p.md") == leaf
+    assert parse(render(memory_file), "p.md") == memory_file
     assert parse("---\ntags: ferry, travel\n---\n", "p.md").tags == ("ferry", "travel")
     assert parse("---\n# only a remark\n---\nx", "p.md") == MemoryFile("x")
 
@@ -184,7 +190,7 @@ def test_a_malformed_file_is_reported_with_its_line(text: str) -> None:
     assert malformed.value.hint
 
 
-def test_what_a_leaf_cannot_be() -> None:
+def test_invalid_memory_files_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="known field"):
         MemoryFile("x", extra={"kind": "fact"})
     with pytest.raises(InvalidInput, match="time zone"):
@@ -193,7 +199,7 @@ def test_what_a_leaf_cannot_be() -> None:
         render(MemoryFile("x", extra={"a": b"x"}))
 
 
-# -- any leaf
+# -- any memory file
 
 LINES = st.sampled_from(
     [
@@ -267,55 +273,61 @@ DATA = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=6,
 )
-MAYBE = st.none() | WORDS
-LEAVES = st.builds(
+OPTIONAL_WORDS = st.none() | WORDS
+MEMORY_FILES = st.builds(
     MemoryFile,
     content=TEXTS,
     title=st.none() | TEXTS,
     summary=st.none() | TEXTS,
     steps=st.lists(TEXTS, max_size=3).map(tuple),
     evidence=st.lists(TEXTS, max_size=3).map(tuple),
-    id=MAYBE,
-    kind=MAYBE,
+    id=OPTIONAL_WORDS,
+    kind=OPTIONAL_WORDS,
     tags=st.lists(WORDS, max_size=4).map(tuple),
-    policy=MAYBE,
+    policy=OPTIONAL_WORDS,
     observed=st.none() | TIMES,
     verified=st.none() | TIMES,
-    source=MAYBE,
-    key=MAYBE,
-    subject=MAYBE,
-    scope=MAYBE,
+    source=OPTIONAL_WORDS,
+    key=OPTIONAL_WORDS,
+    subject=OPTIONAL_WORDS,
+    scope=OPTIONAL_WORDS,
     extra=st.dictionaries(WORDS.map("x{}".format) | SCALARS, DATA, max_size=3),
 )
-BARE = st.builds(MemoryFile, content=TEXTS, title=st.none() | TEXTS, steps=st.lists(TEXTS, max_size=3).map(tuple))
+MEMORY_FILES_WITHOUT_FIELDS = st.builds(
+    MemoryFile, content=TEXTS, title=st.none() | TEXTS, steps=st.lists(TEXTS, max_size=3).map(tuple)
+)
 
 
-@settings(max_examples=600, deadline=None)
-@given(LEAVES | BARE)
+@settings(max_examples=examples(600), deadline=None)
+@given(MEMORY_FILES | MEMORY_FILES_WITHOUT_FIELDS)
 @example(MemoryFile("a\r\nb\r"))
 @example(MemoryFile("---\nid: a\n---\n# x"))
 @example(MemoryFile("\ufeffx"))
 @example(MemoryFile("", steps=("",), evidence=("\n", "\\", " \n ")))
-def test_what_is_rendered_is_read_back_exactly(leaf: MemoryFile) -> None:
-    text = render(leaf)
-    assert parse(text, "p.md") == leaf
+def test_every_memory_file_is_parsed_back_exactly(memory_file: MemoryFile) -> None:
+    text = render(memory_file)
+    assert parse(text, "p.md") == memory_file
     assert render(parse(text, "p.md")) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TEXTS | st.tuples(TEXTS, TEXTS).map("\n## Steps\n".join))
-def test_whatever_somebody_writes_is_read_the_same_after_we_wrote_it(text: str) -> None:
+def test_any_text_is_parsed_the_same_after_rendering(text: str) -> None:
     try:
-        leaf = parse(text, "p.md")
+        memory_file = parse(text, "p.md")
     except FileMalformed:
         return
-    assert parse(render(leaf), "p.md") == leaf
-    kept = re.sub(r"[\s\\]", "", "".join([leaf.title or "", leaf.content, *leaf.steps, *leaf.evidence]))
+    assert parse(render(memory_file), "p.md") == memory_file
+    parsed_text = re.sub(
+        r"[\s\\]",
+        "",
+        "".join([memory_file.title or "", memory_file.content, *memory_file.steps, *memory_file.evidence]),
+    )
     for word in re.findall(r"[a-zA-Z]{4,}", text):
-        assert word in kept or word.lower() in ("steps", "evidence") or "---" in text
+        assert word in parsed_text or word.lower() in ("steps", "evidence") or "---" in text
 
 
-YAMLISH = st.lists(
+FRONT_MATTER = st.lists(
     st.sampled_from(
         ["id: ", "tags: ", "observed: ", "x: ", "- ", "  ", "\n", "[", "]", "{", "}", "&a ", "*a", "!!str ", "? ", ": "]
     )
@@ -327,41 +339,41 @@ YAMLISH = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=600, deadline=None)
-@given(YAMLISH, TEXTS)
+@settings(max_examples=examples(600), deadline=None)
+@given(FRONT_MATTER, TEXTS)
 @example("x: \ud800", "")
-def test_any_front_matter_is_read_or_refused_with_a_line(block: str, body: str) -> None:
+def test_any_front_matter_is_parsed_or_rejected_with_a_line(block: str, body: str) -> None:
     text = f"---\n{block}\n---\n{body}"
     problem = None
     try:
-        leaf = parse(text, "p.md")
+        memory_file = parse(text, "p.md")
     except FileMalformed as malformed:
         problem = malformed
     if problem is None:
-        assert parse(render(leaf), "p.md") == leaf or "nan" in block.lower()
+        assert parse(render(memory_file), "p.md") == memory_file or "nan" in block.lower()
     else:
         assert 1 <= problem.line <= text.count("\n") + 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(TEXTS, max_size=5), st.booleans())
-def test_lists_are_read_back_exactly(texts: list[str], numbered: bool) -> None:
+def test_lists_are_parsed_back_exactly(texts: list[str], numbered: bool) -> None:
     text = items.listed(texts, numbered=numbered)
     assert items.read(text.split("\n") if texts else []) == tuple(texts)
     assert all(line[:1] in ("", " ", "-") or line[0].isdigit() for line in text.split("\n"))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(DATA)
 @example("a:b")
 @example({"a, b": "c, d", "e:f": "(g"})
-def test_other_readers_of_yaml_read_the_same(value: object) -> None:
+def test_other_yaml_parsers_read_the_same_values(value: object) -> None:
     text = f"---\nx: {written(value)}\n---\n"
     assert split(text, "p.md")[0]["x"].value == value
     for loader in (yaml.SafeLoader, yaml.CSafeLoader):
         assert yaml.load(f"x: {written(value)}", Loader=loader) == {"x": value}
 
 
-def test_a_long_leaf_is_read_back_too() -> None:
-    leaf = MemoryFile("## Steps\n" * 50_000, title="T", steps=("a\n\nb",) * 20_000)
-    assert parse(render(leaf), "p.md") == leaf
+def test_a_long_memory_file_is_parsed_back_exactly() -> None:
+    memory_file = MemoryFile("## Steps\n" * 50_000, title="T", steps=("a\n\nb",) * 20_000)
+    assert parse(render(memory_file), "p.md") == memory_file

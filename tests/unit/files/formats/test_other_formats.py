@@ -1,4 +1,4 @@
-"""Other people's files: what is read is written again as it was, and nothing of a text is lost on the way."""
+"""Formats of other programs: imported files are exported unchanged, and no text is lost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from programs.paths import DATA
+from programs.seeds import examples
 
 from duramen.errors import BoundaryRefused, InvalidInput
 from duramen.files.formats import FORMATS, Note, format_named
@@ -29,7 +30,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", MARKDOWN)
-def test_a_folder_is_written_again_as_it_was_to_the_byte(name: str, tmp_path: Path) -> None:
+def test_an_imported_folder_is_exported_byte_for_byte(name: str, tmp_path: Path) -> None:
     read = import_folder(format_named(name), DATA / name)
     assert read.problems == ()
     written = export_folder(format_named(name), read.notes, tmp_path / "out")
@@ -38,7 +39,7 @@ def test_a_folder_is_written_again_as_it_was_to_the_byte(name: str, tmp_path: Pa
     assert export_folder(format_named(name), read.notes, tmp_path / "out") == ()
 
 
-def test_json_lines_are_written_again_value_for_value(tmp_path: Path) -> None:
+def test_imported_json_lines_are_exported_with_equal_values(tmp_path: Path) -> None:
     read = import_folder(format_named("jsonl"), DATA / "jsonl/memories.jsonl")
     export_folder(format_named("jsonl"), read.notes, tmp_path)
     before = [json.loads(line) for line in (DATA / "jsonl/memories.jsonl").read_text("utf-8").split("\n") if line]
@@ -55,7 +56,7 @@ def by_path(name: str) -> dict[str, Note]:
     return {note.origin: note for note in import_folder(format_named(name), DATA / name).notes}
 
 
-def test_claude_code() -> None:
+def test_claude_code_notes_are_read() -> None:
     notes = by_path("claude")
     real = notes["feedback_real_database.md"]
     assert (real.title, real.kind) == ("Real database in tests", "preference")
@@ -71,7 +72,7 @@ def test_claude_code() -> None:
     assert "the staging host sleeps" in index.text
 
 
-def test_openclaw() -> None:
+def test_openclaw_notes_are_read() -> None:
     read = import_folder(format_named("openclaw"), DATA / "openclaw").notes
     titles = [(note.origin, note.title, note.role) for note in read]
     assert titles == [
@@ -91,7 +92,7 @@ def test_openclaw() -> None:
     assert read[9].created == dt.datetime(2026, 3, 19, tzinfo=dt.UTC)
 
 
-def test_basic_memory() -> None:
+def test_basic_memory_notes_are_read() -> None:
     notes = by_path("basic-memory")
     coffee = notes["Coffee Brewing.md"]
     assert (coffee.title, coffee.key, coffee.tags) == ("Coffee Brewing", "coffee-brewing", ("coffee", "morning"))
@@ -119,11 +120,11 @@ def test_basic_memory() -> None:
     assert observations("```\n- [a] code\n```\n- [b] text") == (Observation("b", "text"),)
 
 
-# -- changes, and notes from elsewhere
+# -- changed and new notes
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_was_changed_is_written_and_the_rest_stays(name: str) -> None:
+def test_only_changed_notes_are_rewritten(name: str) -> None:
     format = format_named(name)
     source = DATA / name / "memories.jsonl" if name == "jsonl" else DATA / name
     read = import_folder(format, source).notes
@@ -131,8 +132,8 @@ def test_what_was_changed_is_written_and_the_rest_stays(name: str) -> None:
     changed = replace(read[at], text="Something else.", title="Another title")
     files = format.write([*read[:at], changed, *read[at + 1 :]])
     again = format.read(files).notes
-    found = next(note for note in again if note.text == "Something else.")
-    assert found.title == "Another title"
+    rewritten = next(note for note in again if note.text == "Something else.")
+    assert rewritten.title == "Another title"
     assert len(again) == len(read)
     others = {(note.title, note.text) for note in read[:at] + read[at + 1 :]}
     assert others <= {(note.title, note.text) for note in again}
@@ -141,7 +142,7 @@ def test_what_was_changed_is_written_and_the_rest_stays(name: str) -> None:
         assert [path for path in files if files[path] != untouched[path]] == [changed.origin]
 
 
-def test_changed_fields_keep_the_unknown_ones() -> None:
+def test_unknown_fields_survive_a_change() -> None:
     coffee = by_path("basic-memory")["Coffee Brewing.md"]
     text = format_named("basic-memory").write([replace(coffee, tags=("tea",), kind="fact")])["Coffee Brewing.md"]
     again = format_named("basic-memory").read({"Coffee Brewing.md": text}).notes[0]
@@ -153,7 +154,7 @@ def test_changed_fields_keep_the_unknown_ones() -> None:
     assert (again.kind, again.metadata["fields"]["metadata"]["originSessionId"]) == ("reference", "7f0e3c9a")
 
 
-def test_a_new_note_gets_its_line_in_an_index_that_stays() -> None:
+def test_a_new_note_is_added_to_the_existing_index() -> None:
     format = format_named("claude")
     read = import_folder(format, DATA / "claude").notes
     files = format.write([*read, Note("Boats are slow.", title="Boats [old]", kind="fact")])
@@ -171,12 +172,12 @@ TEXTS = st.lists(
     | st.text(max_size=12),
     max_size=6,
 ).map("\n".join)
-WHOLE = TEXTS.map(lambda text: text.strip("\n")).filter(
+TRIMMED_TEXTS = TEXTS.map(lambda text: text.strip("\n")).filter(
     lambda text: text == "" or all(map(str.strip, (text.split("\n")[0], text.split("\n")[-1])))
 )
 NOTES = st.builds(
     Note,
-    text=WHOLE.filter(bool),
+    text=TRIMMED_TEXTS.filter(bool),
     title=st.none() | st.text(max_size=20),
     summary=st.none() | st.text(max_size=20),
     kind=st.sampled_from([None, "fact", "preference", "identity", "reference"]),
@@ -191,20 +192,20 @@ NOTES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(NOTES, max_size=4), st.sampled_from(FORMATS))
-def test_notes_from_elsewhere_keep_their_text(notes: list[Note], name: str) -> None:
+def test_notes_of_other_formats_keep_their_text(notes: list[Note], name: str) -> None:
     format = format_named(name)
     notes = [note for note in notes if note.metadata.get("format") != name]
     files = format.write(notes)
     assert all(map(is_safe, files))
     read = format.read(files)
     assert read.problems == ()
-    found = sorted(note.text for note in read.notes if note.role not in (Role.INDEX, Role.HEADING))
-    assert found == sorted(note.text for note in notes)
+    texts = sorted(note.text for note in read.notes if note.role not in (Role.INDEX, Role.HEADING))
+    assert texts == sorted(note.text for note in notes)
     if name in ("basic-memory", "jsonl"):
-        kept = {(note.text, note.title, note.kind, note.tags, note.created) for note in read.notes}
-        assert {(n.text, n.title, n.kind, n.tags, n.created) for n in notes if n.title is not None} <= kept
+        read_fields = {(note.text, note.title, note.kind, note.tags, note.created) for note in read.notes}
+        assert {(n.text, n.title, n.kind, n.tags, n.created) for n in notes if n.title is not None} <= read_fields
 
 
 FRONTS = st.sampled_from(
@@ -228,9 +229,9 @@ PATHS = {
 }
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.sampled_from(MARKDOWN))
-def test_any_folder_is_written_again_as_it_was(data: st.DataObject, name: str) -> None:
+def test_any_folder_is_exported_unchanged(data: st.DataObject, name: str) -> None:
     texts = st.tuples(FRONTS, TEXTS).map("".join)
     files = {path: data.draw(texts) for path in PATHS[name]}
     read = format_named(name).read(files)
@@ -238,15 +239,15 @@ def test_any_folder_is_written_again_as_it_was(data: st.DataObject, name: str) -
     assert format_named(name).write(read.notes) == {path: text for path, text in files.items() if path not in bad}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TEXTS)
 @example("a\n## b\n\\## c\n")
-def test_an_openclaw_file_loses_nothing(text: str) -> None:
+def test_any_openclaw_file_is_exported_unchanged(text: str) -> None:
     read = format_named("openclaw").read({"MEMORY.md": text})
     assert format_named("openclaw").write(read.notes) == {"MEMORY.md": text}
 
 
-def test_a_long_file_of_one_section_and_long_blanks() -> None:
+def test_long_sections_and_long_blanks_are_parsed_quickly() -> None:
     text = "## Log\n" + "line\n" * 300_000 + "# x" + " " * 300_000 + "y\n## a" + " " * 300_000 + "b"
     read = format_named("openclaw").read({"MEMORY.md": text})
     assert len(read.notes) == 2
@@ -256,7 +257,7 @@ def test_a_long_file_of_one_section_and_long_blanks() -> None:
 # -- bad files
 
 
-def test_bad_files_are_reported_with_their_line_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_bad_files_are_reported_with_their_line_and_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "good.md").write_text("---\nname: a\n---\n\ntext\n")
     (tmp_path / "bad.md").write_text("---\nname: a\n  - b: [\n---\n")
     (tmp_path / "bytes.md").write_bytes(b"one\ntwo\xff\n")
@@ -287,14 +288,14 @@ def test_bad_lines_are_reported_and_the_other_lines_are_read() -> None:
     assert [problem.line for problem in read.problems] == list(range(2, 12))
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_folders_and_unknown_formats_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="does not exist"):
         import_folder(format_named("claude"), tmp_path / "nothing")
     with pytest.raises(InvalidInput, match="claude, openclaw"):
         format_named("word")
 
 
-def test_an_export_does_not_leave_its_folder(tmp_path: Path) -> None:
+def test_an_export_never_writes_outside_its_folder(tmp_path: Path) -> None:
     class Bad:
         name = "bad"
 

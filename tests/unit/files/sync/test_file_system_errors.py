@@ -1,17 +1,15 @@
-"""Bad weather for memory files: a full disk, a broken one, no rights, folders that vanish, clocks that go backwards."""
+"""Memory files with a full or broken disk, missing permissions, vanishing folders and a clock that goes backwards."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
-from programs.paths import TESTS
+from programs.child_processes import ChildProcesses
+from programs.file_errors import CALLS, DENIED, DISK_FULL, IO_ERROR, READ_ONLY, failing_call
 
 import duramen
 from duramen import Files
@@ -30,18 +28,19 @@ AFTER = [
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for editors that replace a file."""
     monkeypatch.setattr(folder_reader, "_SAVING", 0.0)
 
 
 @pytest.fixture
 def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
-    with duramen.open(tmp_path / "a.db", embedder="none") as one:
-        yield one
+    with duramen.open(tmp_path / "a.db", embedder="none") as opened:
+        yield opened
 
 
 def changed_on_both_sides(dm: duramen.Duramen, root: Path) -> Files:
-    """A folder in which people edited, deleted and added something, and a store that knows more than it."""
+    """A folder with an edited, a deleted and a new file, and a store with a new memory."""
     for number in range(3):
         dm.memory.remember(f"Gate {number} opens at {number}:30")
     dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
@@ -55,8 +54,8 @@ def changed_on_both_sides(dm: duramen.Duramen, root: Path) -> Files:
     return files
 
 
-def expect_whole(dm: duramen.Duramen, root: Path) -> None:
-    """After one more sync all is as if nothing had happened."""
+def expect_complete(dm: duramen.Duramen, root: Path) -> None:
+    """Check that one more sync completes everything."""
     with dm.files(root) as files:
         files.sync()
         again = files.sync()
@@ -68,53 +67,50 @@ def expect_whole(dm: duramen.Duramen, root: Path) -> None:
     assert not list(root.rglob("*draft*"))
 
 
-def sync_or_say_why(files: Files) -> None:
-    """It may fail, with a name and a hint."""
-    told = ""
+def sync_or_fail_with_a_hint(files: Files) -> None:
+    """Sync. If it fails, the error has a hint."""
+    hint: str | None = None
     try:
         files.sync()
     except DuramenError as error:
-        told = error.hint
-        failed = True
-    else:
-        failed = False
-    assert bool(told) == failed
+        hint = error.hint
+    assert hint != ""
 
 
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize("name", CALLS)
-def test_an_error_of_the_disk_is_named_and_the_next_sync_repairs_all(tmp_path: Path, name: str) -> None:
+def test_a_disk_error_has_a_hint_and_the_next_sync_repairs_everything(tmp_path: Path, name: str) -> None:
     with (
         duramen.open(tmp_path / "count.db", embedder="none") as dm,
         changed_on_both_sides(dm, tmp_path / "count") as files,
-        failing(name, 0, BROKEN) as count,
+        failing_call(name, 0, IO_ERROR) as count,
     ):
         files.sync()
     total = count[0]
     chosen = sorted({1 + round(step * (total - 1) / 7) for step in range(8)}) if total else []
     for number in chosen:
-        code = (FULL, BROKEN, READ_ONLY)[number % 3]
+        code = (DISK_FULL, IO_ERROR, READ_ONLY)[number % 3]
         root = tmp_path / str(number)
         with duramen.open(tmp_path / f"{number}.db", embedder="none") as dm:
-            with changed_on_both_sides(dm, root) as files, failing(name, number, code):
-                sync_or_say_why(files)
-            expect_whole(dm, root)
+            with changed_on_both_sides(dm, root) as files, failing_call(name, number, code):
+                sync_or_fail_with_a_hint(files)
+            expect_complete(dm, root)
 
 
 @pytest.mark.promise("F5")
-def test_a_full_disk_stays_full_and_nothing_is_lost(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_repeated_syncs_on_a_full_disk_lose_nothing(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "m"
     with changed_on_both_sides(dm, root) as files:
         before = {path: path.read_bytes() for path in root.rglob("*.md")}
         for _ in range(3):
-            with failing("write", 1, FULL), pytest.raises(FileError, match="No space left"):
+            with failing_call("write", 1, DISK_FULL), pytest.raises(FileError, match="No space left"):
                 files.sync()
             assert {path: path.read_bytes() for path in root.rglob("*.md")}.items() >= before.items()
-    expect_whole(dm, root)
+    expect_complete(dm, root)
 
 
-class _Vanishing:
-    """Moves a folder away in the middle of a sync, as when a disk is unmounted."""
+class _VanishingFolder:
+    """Moves a folder away during a sync, as when a disk is unmounted."""
 
     def __init__(self, folder: Path, point: str) -> None:
         self.folder, self.point, self.away = folder, point, folder.with_name(f"{folder.name}-away")
@@ -123,8 +119,8 @@ class _Vanishing:
         if reached == self.point and self.folder.exists():
             shutil.move(self.folder, self.away)
 
-    def back(self) -> None:
-        """Mounted again: what lies in its place by now is hidden by it."""
+    def restore(self) -> None:
+        """Move it back, as when the disk is mounted again."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.move(self.away, self.folder)
 
@@ -132,27 +128,27 @@ class _Vanishing:
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize("what", ["", FACTS, "workspace"])
 @pytest.mark.parametrize("point", ["files.read_in", "files.temp_written", "files.written"])
-def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
+def test_a_folder_that_vanishes_during_a_sync_loses_nothing(
     dm: duramen.Duramen, tmp_path: Path, point: str, what: str
 ) -> None:
     from duramen.crash_points import listen
 
     root = tmp_path / "m"
     with changed_on_both_sides(dm, root) as files:
-        vanishing = _Vanishing(root / what if what else root, point)
+        vanishing = _VanishingFolder(root / what if what else root, point)
         listen(vanishing)
         try:
-            sync_or_say_why(files)
+            sync_or_fail_with_a_hint(files)
         finally:
             listen(None)
-        vanishing.back()
-    assert len(list(dm.memory.list(everyone=True))) == len(AFTER), "nothing ended because it was not there"
-    expect_whole(dm, root)
+        vanishing.restore()
+    assert len(list(dm.memory.list(everyone=True))) == len(AFTER), "no memory was retired"
+    expect_complete(dm, root)
 
 
 @pytest.mark.promise("F4")
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_root_that_is_gone_when_a_sync_begins_is_said(dm: duramen.Duramen, tmp_path: Path, replaced: bool) -> None:
+def test_a_missing_root_folder_is_an_error(dm: duramen.Duramen, tmp_path: Path, replaced: bool) -> None:
     root = tmp_path / "m"
     with changed_on_both_sides(dm, root) as files:
         shutil.move(root, tmp_path / "away")
@@ -160,10 +156,10 @@ def test_a_root_that_is_gone_when_a_sync_begins_is_said(dm: duramen.Duramen, tmp
             root.mkdir()
         with pytest.raises(FileError):
             files.sync()
-        assert not replaced or list(root.iterdir()) == [], "what is there instead is somebody else's"
+        assert not replaced or list(root.iterdir()) == [], "nothing is written to the new folder"
         shutil.rmtree(root, ignore_errors=True)
         shutil.move(tmp_path / "away", root)
-    expect_whole(dm, root)
+    expect_complete(dm, root)
 
 
 @pytest.mark.promise("F5")
@@ -173,13 +169,13 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
         with changed_on_both_sides(dm, root) as files:
             clock.advance(-86_400 * 400)
             for path in (root / FACTS).iterdir():
-                os.utime(path, (1_000_000, 1_000_000))  # so did the clock of the disk
+                os.utime(path, (1_000_000, 1_000_000))  # file times go back too
             files.sync()
             edited = next(path for path in (root / FACTS).iterdir() if "gate-2" in path.name)
             edited.write_text(edited.read_text().replace("2:30", "4:30"))
             os.utime(edited, (999_999, 999_999))
-            (taken,) = files.sync().edits
-            assert taken.what == "edited"
+            (imported,) = files.sync().edits
+            assert imported.what == "edited"
             edited.write_text(edited.read_text().replace("4:30", "2:30"))
             os.utime(edited, (999_998, 999_998))
             files.sync()
@@ -189,31 +185,21 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
         assert dm.verify().ok
 
 
-COMMAND = """
-import sys
-from programs.filefaults import failing
-from duramen.cli.app import main
-name, number, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-sys.argv[1:] = sys.argv[4:]
-with failing(name, number, code):
-    main()
-"""
-
-
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize(
-    ("name", "code"), [("write", FULL), ("rename", READ_ONLY), ("fsync", BROKEN), ("scandir", DENIED)]
+    ("name", "code"), [("write", DISK_FULL), ("rename", READ_ONLY), ("fsync", IO_ERROR), ("scandir", DENIED)]
 )
-def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name: str, code: int) -> None:
+def test_the_command_line_reports_disk_errors_without_a_traceback(
+    tmp_path: Path, processes: ChildProcesses, name: str, code: int
+) -> None:
     store, root = tmp_path / "a.db", tmp_path / "m"
     with duramen.open(store, embedder="none") as dm:
         changed_on_both_sides(dm, root).close()
-    given = [name, "1", str(code), "sync", str(root), "--store", str(store)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
-    command = [sys.executable, "-c", COMMAND, *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-    assert "Traceback" not in done.stderr, done.stderr
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert os.strerror(code) in done.stderr
+    arguments = ["sync", str(root), "--store", str(store)]
+    child = processes.start("file_errors:run_command", name=name, number=1, code=code, arguments=arguments)
+    status, errors = child.wait(), child.errors()
+    assert "Traceback" not in errors, errors
+    assert status == 2, errors
+    assert os.strerror(code) in errors
     with duramen.open(store, embedder="none") as dm:
-        expect_whole(dm, root)
+        expect_complete(dm, root)

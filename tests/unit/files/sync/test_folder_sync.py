@@ -1,25 +1,26 @@
-"""Memories as files: written, edited by people, taken in, rebuilt."""
+"""Sync of memories and files: files are written, hand edits imported, and files rebuilt."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.child_processes import ChildProcesses
 
 import duramen
 from duramen import Files
 from duramen.crash_points import listen
 from duramen.errors import InvalidInput
+from duramen.files.sync import folder_reader
 from duramen.testing.clock import FakeClock
 
-OWN = "workspace/default"
+FOLDER = "workspace/default"
 
 
 @pytest.fixture
@@ -41,20 +42,20 @@ def files(dm: duramen.Duramen, tmp_path: Path) -> Iterator[Files]:
 
 def tree(files: Files) -> dict[str, str]:
     root = Path(files.root)
-    found = {}
+    texts = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
         if path.is_file() and not name.startswith((".duramen", ".git")):
-            found[name] = path.read_text(encoding="utf-8")
-    return found
+            texts[name] = path.read_text(encoding="utf-8")
+    return texts
 
 
 def memory_files(files: Files, folder: str) -> list[Path]:
     return sorted((Path(files.root) / folder).glob("*.md"))
 
 
-def contents(dm: duramen.Duramen, **whose: Any) -> list[str]:
-    return sorted(one.content for one in dm.memory.list(**{"everyone": True, **whose}))
+def contents(dm: duramen.Duramen, **filters: Any) -> list[str]:
+    return sorted(one.content for one in dm.memory.list(**{"everyone": True, **filters}))
 
 
 def fill(dm: duramen.Duramen) -> None:
@@ -68,50 +69,50 @@ def fill(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("F1")
-def test_people_can_read_the_memory(dm: duramen.Duramen, files: Files) -> None:
+def test_memories_are_written_as_readable_files(dm: duramen.Duramen, files: Files) -> None:
     fill(dm)
     done = files.sync()
     assert done.skipped == ()
-    found = tree(files)
-    assert sorted({re.sub(r"[^/]*-[0-9a-f]{10}\.md$", "*.md", path) for path in found}) == [
+    texts = tree(files)
+    assert sorted({re.sub(r"[^/]*-[0-9a-f]{10}\.md$", "*.md", path) for path in texts}) == [
         "MEMORY.md",
         "identity/*.md",
-        f"memory/{_day(found)}",
+        f"memory/{_day(texts)}",
         "preference/*.md",
-        f"{OWN}/MEMORY.md",
-        f"{OWN}/knowledge/blockers/*.md",
-        f"{OWN}/knowledge/facts/*.md",
-        f"{OWN}/knowledge/procedures/*.md",
-        f"{OWN}/knowledge/reference/*.md",
-        f"{OWN}/runtime/proposals.md",
-        f"{OWN}/runtime/runs.md",
+        f"{FOLDER}/MEMORY.md",
+        f"{FOLDER}/knowledge/blockers/*.md",
+        f"{FOLDER}/knowledge/facts/*.md",
+        f"{FOLDER}/knowledge/procedures/*.md",
+        f"{FOLDER}/knowledge/reference/*.md",
+        f"{FOLDER}/runtime/proposals.md",
+        f"{FOLDER}/runtime/runs.md",
     ]
-    index = found[f"{OWN}/MEMORY.md"]
+    index = texts[f"{FOLDER}/MEMORY.md"]
     lines = [line for line in index.splitlines() if line.startswith("- ")]
     assert len(lines) == 5
     assert "[fact] [verify: check before use] [shop, returns] - The refund window is 30 days" in index
     assert "[reference] [verify: must be reconfirmed]" in index
     for target in re.findall(r"\]\(([^)]+)\)", index):
-        assert (Path(files.root) / OWN / target).is_file()
-    assert f"({OWN}/MEMORY.md)" in found["MEMORY.md"]
-    assert "Ada prefers tea" in found["MEMORY.md"]
-    (way,) = memory_files(files, f"{OWN}/knowledge/procedures")
+        assert (Path(files.root) / FOLDER / target).is_file()
+    assert f"({FOLDER}/MEMORY.md)" in texts["MEMORY.md"]
+    assert "Ada prefers tea" in texts["MEMORY.md"]
+    (way,) = memory_files(files, f"{FOLDER}/knowledge/procedures")
     text = way.read_text()
     assert "# How to deploy" in text
     assert "## Steps\n\n1. Build it\n2. Ship it" in text
-    (staging,) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "staging" in path.name]
+    (staging,) = [path for path in memory_files(files, f"{FOLDER}/knowledge/facts") if "staging" in path.name]
     assert "key: staging host" in staging.read_text()
     assert 'source: "@memory#2"' in staging.read_text()
-    daily = found[f"memory/{_day(found)}"]
+    daily = texts[f"memory/{_day(texts)}"]
     assert daily.count("\n- ") == 7
 
 
-def _day(found: dict[str, str]) -> str:
-    return next(path for path in found if path.startswith("memory/")).removeprefix("memory/")
+def _day(texts: dict[str, Any]) -> str:
+    return next(path for path in texts if path.startswith("memory/")).removeprefix("memory/")
 
 
 @pytest.mark.promise("F3", "F5")
-def test_only_what_changed_is_written(dm: duramen.Duramen, files: Files) -> None:
+def test_only_changed_files_are_written(dm: duramen.Duramen, files: Files) -> None:
     fill(dm)
     files.sync()
     before = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
@@ -121,20 +122,23 @@ def test_only_what_changed_is_written(dm: duramen.Duramen, files: Files) -> None
     after = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
     new = after.keys() - before.keys()
     assert len(new) == 1
-    assert {path for path in before if before[path] != after[path]} == {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
-    assert set(done.written) == new | {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
+    assert {path for path in before if before[path] != after[path]} == {
+        f"{FOLDER}/MEMORY.md",
+        f"memory/{_day(after)}",
+    }
+    assert set(done.written) == new | {f"{FOLDER}/MEMORY.md", f"memory/{_day(after)}"}
     dm.memory.remember("Ada prefers aisle seats", kind="preference", subject="ada")
     assert "MEMORY.md" in files.sync().written
-    assert os.stat(Path(files.root) / OWN / "MEMORY.md").st_mtime_ns == after[f"{OWN}/MEMORY.md"]
+    assert os.stat(Path(files.root) / FOLDER / "MEMORY.md").st_mtime_ns == after[f"{FOLDER}/MEMORY.md"]
 
 
 @pytest.mark.promise("F4")
-def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
+def test_deleted_files_are_rebuilt_exactly(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
     fill(dm)
     files.sync()
-    (fact, *_) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+    (fact, *_) = [path for path in memory_files(files, f"{FOLDER}/knowledge/facts") if "refund" in path.name]
     fact.write_text(fact.read_text().replace("30 days", "45 days"))
-    (Path(files.root) / OWN / "knowledge/facts/my-note.md").write_text("# Parking\n\nThe lot closes at 20:00.\n")
+    (Path(files.root) / FOLDER / "knowledge/facts/my-note.md").write_text("# Parking\n\nThe lot closes at 20:00.\n")
     clock.advance(86_400)
     files.sync()
     dm.memory.remember("The staging host is db-8", title="Staging", key="staging host")
@@ -143,7 +147,7 @@ def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClo
     for name in os.listdir(files.root):
         if not name.startswith("."):
             subprocess.run(["rm", "-rf", str(Path(files.root) / name)], check=True)
-    assert files.sync().edits == (), "nobody deleted a memory by that"
+    assert files.sync().edits == (), "no memory was deleted"
     assert tree(files) == before
     subprocess.run(["rm", "-rf", files.root], check=True)
     with dm.files(files.root) as again:
@@ -152,20 +156,20 @@ def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClo
 
 
 @pytest.mark.promise("F2")
-def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
+def test_an_edit_replaces_the_memory(dm: duramen.Duramen, files: Files) -> None:
     old = dm.memory.remember("The refund window is 30 days", importance=0.8)
     files.sync()
-    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{FOLDER}/knowledge/facts")
     path.write_text(path.read_text().replace("30 days", "45 days"))
     done = files.sync()
-    (taken,) = done.edits
-    assert (taken.what, taken.path) == ("edited", str(path.relative_to(files.root)))
+    (imported,) = done.edits
+    assert (imported.what, imported.path) == ("edited", str(path.relative_to(files.root)))
     (memory,) = dm.memory.list()
-    assert (memory.id, memory.content, memory.importance) == (taken.memory, "The refund window is 45 days", 0.8)
+    assert (memory.id, memory.content, memory.importance) == (imported.memory, "The refund window is 45 days", 0.8)
     events = list(dm.session("@memory").events(types="memory.added"))
     assert (events[-1].actor, events[-1].cause) == ("human", old.source)
     assert [hit.memory.id for hit in dm.memory.recall("refund window")] == [memory.id]
-    assert memory_files(files, f"{OWN}/knowledge/facts") == [path], "it stays where people found it"
+    assert memory_files(files, f"{FOLDER}/knowledge/facts") == [path], "the file keeps its name"
     assert memory.id in path.read_text()
     assert not dm.memory.get(old.id).current
     assert not files.sync().changed
@@ -173,7 +177,7 @@ def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("kind", ["preference", "identity"])
-def test_an_edit_of_what_people_decide_is_an_accepted_proposal(dm: duramen.Duramen, files: Files, kind: str) -> None:
+def test_an_edited_preference_or_identity_is_an_accepted_proposal(dm: duramen.Duramen, files: Files, kind: str) -> None:
     dm.memory.remember("Ada prefers tea", kind=kind, subject="ada")
     files.sync()
     (path,) = memory_files(files, kind)
@@ -187,10 +191,10 @@ def test_an_edit_of_what_people_decide_is_an_accepted_proposal(dm: duramen.Duram
 
 
 @pytest.mark.promise("F2")
-def test_new_and_deleted_files_are_taken_in(dm: duramen.Duramen, files: Files) -> None:
+def test_new_and_deleted_files_are_imported(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
-    folder = Path(files.root) / OWN / "knowledge"
+    folder = Path(files.root) / FOLDER / "knowledge"
     (folder / "facts" / "parking.md").write_text("# Parking\n\nThe lot closes at 20:00.\n\n## Evidence\n\n- the sign\n")
     (folder / "procedures").mkdir()
     (folder / "procedures" / "x.md").write_text("# Close the till\n\n## Steps\n\n1. Count\n2. Sign\n")
@@ -209,19 +213,19 @@ def test_new_and_deleted_files_are_taken_in(dm: duramen.Duramen, files: Files) -
     done = files.sync()
     assert [(one.what, one.memory) for one in done.edits] == [("deleted", parking.id)]
     assert contents(dm, kinds="fact") == ["The refund window is 30 days"]
-    assert not dm.memory.get(parking.id).current, "it is in the history"
+    assert not dm.memory.get(parking.id).current, "it is only in the history"
     (retired,) = dm.session("@memory").events(types="memory.retired")
     assert retired.actor == "human"
 
 
 @pytest.mark.promise("F2")
-def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> None:
+def test_steps_title_and_tags_can_be_edited(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.procedures.save("deploy", ["Build it", "Ship it"])
     fact = dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (way,) = memory_files(files, f"{OWN}/knowledge/procedures")
+    (way,) = memory_files(files, f"{FOLDER}/knowledge/procedures")
     way.write_text(way.read_text().replace("2. Ship it", "2. Test it\n3. Ship it"))
-    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{FOLDER}/knowledge/facts")
     path.write_text(
         path.read_text().replace("# The refund window is 30 days", "# Refunds").replace("kind:", "tags: [shop]\nkind:")
     )
@@ -230,22 +234,22 @@ def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> N
     assert (procedure.version, procedure.steps) == (2, ("Build it", "Test it", "Ship it"))
     (memory,) = dm.memory.list(kinds="fact")
     assert (memory.id, memory.title, memory.metadata["tags"]) == (fact.id, "Refunds", ["shop"])
-    assert memory_files(files, f"{OWN}/knowledge/procedures") == [way]
+    assert memory_files(files, f"{FOLDER}/knowledge/procedures") == [way]
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
-def test_a_conflict_keeps_both_and_says_so(dm: duramen.Duramen, files: Files) -> None:
+def test_a_conflict_keeps_both_versions_and_is_reported(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
-    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{FOLDER}/knowledge/facts")
     dm.memory.remember("The staging host is db-8", key="staging host")
     path.write_text(path.read_text().replace("db-7", "db-9"))
     done = files.sync()
     (conflict,) = done.conflicts
     assert conflict.path == str(path.relative_to(files.root))
     assert contents(dm) == ["The staging host is db-8", "The staging host is db-9"]
-    texts = [one.read_text() for one in memory_files(files, f"{OWN}/knowledge/facts")]
+    texts = [one.read_text() for one in memory_files(files, f"{FOLDER}/knowledge/facts")]
     assert sorted(re.findall(r"db-\d", "".join(texts))).count("db-7") == 0
     assert len(texts) == 2
     assert "db-8" in path.read_text()
@@ -253,27 +257,27 @@ def test_a_conflict_keeps_both_and_says_so(dm: duramen.Duramen, files: Files) ->
 
 
 @pytest.mark.promise("F2")
-def test_a_malformed_file_is_reported_with_its_line_and_left_alone(dm: duramen.Duramen, files: Files) -> None:
+def test_a_malformed_file_is_reported_and_left_unchanged(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
-    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{FOLDER}/knowledge/facts")
     broken = path.read_text().replace("kind: fact", "kind: [fact")
     path.write_text(broken)
     for _ in range(2):
-        (left,) = files.sync().skipped
-        assert left.path == str(path.relative_to(files.root))
-        assert left.line is not None
+        (skipped,) = files.sync().skipped
+        assert skipped.path == str(path.relative_to(files.root))
+        assert skipped.line is not None
         dm.memory.remember("The staging host is db-8", key="staging host")
-    assert path.read_text() == broken, "not even a newer memory writes over it"
+    assert path.read_text() == broken, "a newer memory does not overwrite it"
     assert contents(dm) == ["The staging host is db-8"]
     path.unlink()
     assert files.sync().skipped == ()
-    assert "db-8" in path.read_text(), "what could not be written is owed"
+    assert "db-8" in path.read_text(), "the newer memory is written later"
 
 
 @pytest.mark.promise("F2", "G3")
-def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, files: Files) -> None:
-    kept = dm.memory.remember("The refund window is 30 days")
+def test_files_of_forgotten_and_erased_memories_are_removed(dm: duramen.Duramen, files: Files) -> None:
+    fact = dm.memory.remember("The refund window is 30 days")
     dm.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
     files.sync()
     (path,) = memory_files(files, "identity")
@@ -281,19 +285,19 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
     dm.erase("ada")
     done = files.sync()
     assert str(path.relative_to(files.root)) in done.removed
-    assert not any("Zanzibarella" in text for text in tree(files).values()), "nor in the daily log"
+    assert not any("Zanzibarella" in text for text in tree(files).values()), "also not in the daily log"
     path.parent.mkdir(exist_ok=True)
     path.write_text(copy)
-    (left,) = files.sync().skipped
-    assert "unknown or was forgotten" in left.reason
-    assert contents(dm) == [kept.content]
-    dm.memory.forget(kept.id)
+    (skipped,) = files.sync().skipped
+    assert "unknown or was forgotten" in skipped.reason
+    assert contents(dm) == [fact.content]
+    dm.memory.forget(fact.id)
     files.sync()
-    assert memory_files(files, f"{OWN}/knowledge/facts") == []
+    assert memory_files(files, f"{FOLDER}/knowledge/facts") == []
 
 
 @pytest.mark.promise("F6")
-def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, files: Files) -> None:
+def test_the_persona_changes_only_by_an_accepted_proposal(dm: duramen.Duramen, files: Files) -> None:
     proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="persona")
     assert proposal is not None
     files.sync()
@@ -305,7 +309,7 @@ def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, f
     soul.write_text("You are Storm.\n")
     assert [one.what for one in files.sync().edits] == ["proposed"]
     assert dm.memory.persona() == "You are Harbour, calm and exact."
-    assert soul.read_text() == "You are Storm.\n", "what somebody wrote stands until it is decided"
+    assert soul.read_text() == "You are Storm.\n", "the edit stays until it is decided"
     (pending,) = dm.memory.proposals.list()
     dm.memory.proposals.dismiss(pending.id)
     files.sync()
@@ -320,7 +324,7 @@ def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, f
 
 
 @pytest.mark.promise("F6")
-def test_agents_is_read_and_never_written(dm: duramen.Duramen, files: Files) -> None:
+def test_the_agents_file_is_read_and_never_written(dm: duramen.Duramen, files: Files) -> None:
     fill(dm)
     files.sync()
     assert files.instructions() == ""
@@ -333,10 +337,10 @@ def test_agents_is_read_and_never_written(dm: duramen.Duramen, files: Files) -> 
 
 
 @pytest.mark.promise("F4")
-def test_runtime_is_never_knowledge(dm: duramen.Duramen, files: Files) -> None:
+def test_runtime_files_never_become_knowledge(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.proposals.make("Ada prefers tea", subject="ada")
     files.sync()
-    runtime = Path(files.root) / OWN / "runtime"
+    runtime = Path(files.root) / FOLDER / "runtime"
     assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
     (runtime / "note.md").write_text("# A fact\n\nThe lot closes at 20:00.\n")
     (runtime / "proposals.md").write_text("# Mine\n\nThe lot closes at 20:00.\n")
@@ -346,7 +350,7 @@ def test_runtime_is_never_knowledge(dm: duramen.Duramen, files: Files) -> None:
 
 
 @pytest.mark.promise("F7", "G4")
-def test_a_folder_is_one_workspace_s(any_address: str, tmp_path: Path) -> None:
+def test_a_folder_belongs_to_one_workspace(any_address: str, tmp_path: Path) -> None:
     with duramen.open(any_address, embedder="none") as dm, dm.files(tmp_path / "m") as files:
         dm.memory.remember("Secret of the first")
         files.sync()
@@ -359,19 +363,19 @@ def test_a_folder_is_one_workspace_s(any_address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("F7")
-def test_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+def test_symbolic_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
     outside = tmp_path / "outside.md"
     outside.write_text("# Secret\n\nThe vault code is 1234.\n")
-    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{FOLDER}/knowledge/facts")
     text = path.read_text()
     path.unlink()
     path.symlink_to(outside)
     (path.parent / "other.md").symlink_to(outside)
     done = files.sync()
     assert len(done.skipped) == 2
-    assert contents(dm) == ["The refund window is 30 days"], "a link in its place is no deletion"
+    assert contents(dm) == ["The refund window is 30 days"], "replacing a file by a link is not a deletion"
     assert outside.read_text() == "# Secret\n\nThe vault code is 1234.\n"
     path.unlink()
     path.write_text(text)
@@ -380,7 +384,7 @@ def test_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, t
 
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize("point", ["append.committed", "files.read_in", "files.written"])
-def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
+def test_repeated_kills_lose_and_duplicate_nothing(tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -388,18 +392,19 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
         if reached == point:
             raise Killed
 
+    monkeypatch.setattr(folder_reader, "_SAVING", 0.0)
     clock = FakeClock()
     with duramen.open(tmp_path / "a.db", embedder="none", clock=clock) as dm:
         fill(dm)
         with dm.files(tmp_path / "m") as files:
             files.sync()
-            (fact,) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+            (fact,) = [path for path in memory_files(files, f"{FOLDER}/knowledge/facts") if "refund" in path.name]
             fact.write_text(fact.read_text().replace("30 days", "45 days"))
             (fact.parent / "note.md").write_text("The lot closes at 20:00.\n")
             (tea,) = memory_files(files, "preference")
             tea.write_text(tea.read_text().replace("tea", "coffee"))
-            (gone,) = memory_files(files, f"{OWN}/knowledge/blockers")
-            gone.unlink()
+            (deleted,) = memory_files(files, f"{FOLDER}/knowledge/blockers")
+            deleted.unlink()
         for _ in range(8):
             listen(die)
             try:
@@ -413,7 +418,7 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
         with dm.files(tmp_path / "m") as files:
             files.sync()
             assert not files.sync().changed
-            left = tree(files)
+            before = tree(files)
         assert contents(dm) == sorted(
             [
                 "The refund window is 45 days",
@@ -429,40 +434,31 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
         with dm.files(tmp_path / "m") as files:
             files.sync()
             assert {path: text for path, text in tree(files).items() if not path.startswith("memory/")} == {
-                path: text for path, text in left.items() if not path.startswith("memory/")
+                path: text for path, text in before.items() if not path.startswith("memory/")
             }
 
 
 @pytest.mark.promise("F5")
-def test_a_killed_sync_leaves_no_litter(tmp_path: Path) -> None:
+def test_a_killed_sync_leaves_no_temporary_files(tmp_path: Path, processes: ChildProcesses, everything: bool) -> None:
+    count = 400 if everything else 100
     with duramen.open(tmp_path / "a.db", embedder="none") as dm:
-        for number in range(400):
+        for number in range(count):
             dm.memory.remember(f"The lot {number} closes at 20:00")
-    program = (
-        "import duramen, sys\n"
-        "with duramen.open(sys.argv[1], embedder='none') as dm, dm.files(sys.argv[2]) as files:\n"
-        "    print('go', flush=True)\n    files.sync()\n"
-    )
     for pause in (0.02, 0.08, 0.2):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "m")], stdout=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(pause)
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        child = processes.start("file_sync:sync_files", address=str(tmp_path / "a.db"), root=str(tmp_path / "m"))
+        child.wait_for_lines(1)
+        time.sleep(pause)  # a kill at any moment
+        child.kill()
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         files.sync()
-        assert len(memory_files(files, f"{OWN}/knowledge/facts")) == 400
-        assert contents(dm) == sorted(f"The lot {number} closes at 20:00" for number in range(400))
-        odd = [path.name for path in Path(files.root).rglob("*") if path.is_file() and path.suffix != ".md"]
-        assert sorted(odd) == ["lock", "manifest"]
+        assert len(memory_files(files, f"{FOLDER}/knowledge/facts")) == count
+        assert contents(dm) == sorted(f"The lot {number} closes at 20:00" for number in range(count))
+        other = [path.name for path in Path(files.root).rglob("*") if path.is_file() and path.suffix != ".md"]
+        assert sorted(other) == ["lock", "manifest"]
 
 
 @pytest.mark.promise("F8")
-def test_each_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_each_memory_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
     with dm.files(tmp_path / "m", git=True) as files:
         memory = dm.memory.remember("The refund window is 30 days")
         dm.memory.remember("The staging host is db-7")
@@ -472,7 +468,7 @@ def test_each_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
         log = _git(files, "log", "--format=%B")
         assert f"Event: {memory.source}" in log
         assert "fact: the-refund-window-is-30-days" in log
-        (path, _) = memory_files(files, f"{OWN}/knowledge/facts")
+        (path, _) = memory_files(files, f"{FOLDER}/knowledge/facts")
         path.write_text(path.read_text().replace("30 days", "45 days"))
         files.sync()
         assert "(human)" in _git(files, "log", "-3", "--format=%s")
@@ -485,7 +481,7 @@ def _git(files: Files, *command: str) -> str:
 
 
 @pytest.mark.promise("F2", "K4")
-def test_the_walk_that_a_person_would_take(dm: duramen.Duramen, files: Files) -> None:
+def test_an_accepted_proposal_can_be_edited_and_is_recalled(dm: duramen.Duramen, files: Files) -> None:
     (proposal,) = (
         dm.session("one").turn("I prefer aisle seats.", model=lambda context: "Noted.", subject="ada").proposed
     )

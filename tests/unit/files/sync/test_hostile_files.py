@@ -1,4 +1,4 @@
-"""What people, programs and bad luck do to files: nothing is lost, doubled or told to others; one stops no other."""
+"""Unusual changes of files: nothing is lost or duplicated, and one bad file does not affect the others."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
 
 def memory_files(root: Path) -> dict[str, str]:
     folders = ("workspace", "preference", "identity")
-    found = [path for folder in folders for path in (root / folder).rglob("*.md") if "runtime" not in path.parts]
-    return {str(path.relative_to(root)): path.read_text() for path in found if path.name != "MEMORY.md"}
+    paths = [path for folder in folders for path in (root / folder).rglob("*.md") if "runtime" not in path.parts]
+    return {str(path.relative_to(root)): path.read_text() for path in paths if path.name != "MEMORY.md"}
 
 
-def told(dm: duramen.Duramen) -> list[tuple[str, str | None, int]]:
+def stored(dm: duramen.Duramen) -> list[tuple[str, str | None, int]]:
     return sorted((one.content, one.subject, one.times) for one in dm.memory.list(everyone=True))
 
 
 def sync(dm: duramen.Duramen, root: Path) -> duramen.FilesSynced:
-    """A sync as another process does it: nothing is remembered, everything is looked at."""
+    """A sync with an empty cache, as another process does it."""
     files = dm.files(root)
     try:
         return files.sync()
@@ -39,7 +39,7 @@ def sync(dm: duramen.Duramen, root: Path) -> duramen.FilesSynced:
         files.close()
 
 
-def test_an_edit_that_clashes_is_taken_in_once(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_conflicting_edit_is_imported_once(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("tea is good", key="drink")
     sync(dm, root)
@@ -50,11 +50,11 @@ def test_an_edit_that_clashes_is_taken_in_once(dm: duramen.Duramen, tmp_path: Pa
     assert len(sync(dm, root).conflicts) == 1
     for _ in range(3):
         assert not sync(dm, root).changed
-    assert told(dm) == [("cocoa is good", None, 1), ("coffee is good", None, 1)]
+    assert stored(dm) == [("cocoa is good", None, 1), ("coffee is good", None, 1)]
     assert len(memory_files(root)) == 2
 
 
-def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_an_old_version_from_git_is_brought_up_to_date(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("the sun is up", subject="ada")
     sync(dm, root)
@@ -73,7 +73,7 @@ def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(dm: duramen.Du
 
 
 @pytest.mark.parametrize("tags", ["", "tags: [mine]\n"], ids=["the same", "with more"])
-def test_a_copy_of_an_edited_file_is_told_or_goes(dm: duramen.Duramen, tmp_path: Path, tags: str) -> None:
+def test_a_copy_of_an_edited_file_is_reported_or_removed(dm: duramen.Duramen, tmp_path: Path, tags: str) -> None:
     root = tmp_path / "files"
     dm.memory.remember("the sun is up")
     sync(dm, root)
@@ -84,24 +84,24 @@ def test_a_copy_of_an_edited_file_is_told_or_goes(dm: duramen.Duramen, tmp_path:
     done = sync(dm, root)
     assert [one.path for one in done.skipped] == ([str(copy.relative_to(root))] if tags else [])
     assert copy.exists() == bool(tags)
-    assert told(dm) == [("the moon is up", None, 1)]
+    assert stored(dm) == [("the moon is up", None, 1)]
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["without id", "without any field"])
-def test_a_file_that_is_written_anew_without_its_id_is_an_edit(dm: duramen.Duramen, tmp_path: Path, bare: bool) -> None:
+def test_a_file_rewritten_without_its_id_is_an_edit(dm: duramen.Duramen, tmp_path: Path, bare: bool) -> None:
     root = tmp_path / "files"
     dm.memory.remember("Ada drinks tea", subject="ada", key="drink")
     sync(dm, root)
     (path,) = (root / name for name in memory_files(root))
-    kept = "" if bare else "---\nsubject: ada\nkey: drink\n---\n"
-    path.write_text(f"{kept}Ada drinks coffee\n")
+    front_matter = "" if bare else "---\nsubject: ada\nkey: drink\n---\n"
+    path.write_text(f"{front_matter}Ada drinks coffee\n")
     sync(dm, root)
-    assert told(dm) == [("Ada drinks coffee", "ada", 1)], "above all, nobody else is told"
+    assert stored(dm) == [("Ada drinks coffee", "ada", 1)], "the subject is kept"
     assert not sync(dm, root).changed
     assert ["id: " in text for text in memory_files(root).values()] == [True]
 
 
-def test_two_new_files_that_say_the_same_become_one(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_two_new_files_with_equal_text_become_one(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     sync(dm, root)
     (root / FACTS).mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def test_two_new_files_that_say_the_same_become_one(dm: duramen.Duramen, tmp_pat
     assert ["id: " in text for text in memory_files(root).values()] == [True]
 
 
-def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_folder_replaced_by_a_link_deletes_no_memory(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("one")
     dm.memory.remember("two")
@@ -125,11 +125,11 @@ def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duram
     done = sync(dm, root)
     assert [one.what for one in done.edits] == ["added"]
     assert done.skipped
-    assert [content for content, *_ in told(dm)] == ["likes biscuits", "one", "two"]
+    assert [content for content, *_ in stored(dm)] == ["likes biscuits", "one", "two"]
 
 
 @pytest.mark.parametrize("what", ["bytes", "link", "folder"])
-def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_path: Path, what: str) -> None:
+def test_an_unreadable_persona_does_not_stop_the_sync(dm: duramen.Duramen, tmp_path: Path, what: str) -> None:
     root = tmp_path / "files"
     dm.memory.proposals.make("Be kind.", kind="persona", accepted=True)
     sync(dm, root)
@@ -148,16 +148,16 @@ def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_pa
     assert not sync(dm, root).written
 
 
-def test_what_cannot_stand_in_a_file_stops_no_other(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_memory_that_cannot_be_written_does_not_stop_others(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    dm.memory.remember("odd", metadata={"front": {"x": b"bytes"}})
-    dm.memory.remember("even")
+    dm.memory.remember("not writable", metadata={"front": {"x": b"bytes"}})
+    dm.memory.remember("writable")
     done = sync(dm, root)
     assert [one.reason for one in done.skipped] == ["a field of a file cannot be a bytes"]
     assert len(memory_files(root)) == 1
 
 
-def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
+def test_files_follow_a_restored_store(tmp_path: Path) -> None:
     root, store, backup = tmp_path / "files", tmp_path / "agent.db", tmp_path / "backup.db"
     with duramen.open(store, embedder="none") as dm:
         dm.memory.remember("before")
@@ -175,11 +175,11 @@ def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
         done = sync(dm, root)
     texts = " ".join(memory_files(root).values())
     assert "after the restore" in texts
-    assert "lost, too" in texts, "the file is all that is left of it"
-    assert len(done.skipped) == 2, "and somebody is told"
+    assert "lost, too" in texts, "the file is the only copy"
+    assert len(done.skipped) == 2, "both are reported"
 
 
-def test_a_broken_file_of_somebody_erased_goes_too(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_malformed_file_of_an_erased_subject_is_removed(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("Ada drinks tea", subject="ada")
     sync(dm, root)

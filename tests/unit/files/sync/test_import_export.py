@@ -1,4 +1,4 @@
-"""Other people's memory files through the store: remembered with their origin, and written again as they were."""
+"""Import and export of other formats: memories keep their origin, and files are exported unchanged."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", MARKDOWN)
-def test_a_folder_goes_through_the_store_to_the_byte(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
-    done = dm.memory.import_from(DATA / name, name)
+def test_an_imported_folder_is_exported_unchanged(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
+    done = dm.memory.import_from(DATA / name, name, trusted=True)
     assert done.skipped == ()
     assert len(done.added) >= 3
     before = [(one.id, one.times) for one in dm.memory.list(everyone=True)]
-    again = dm.memory.import_from(DATA / name, name)
+    again = dm.memory.import_from(DATA / name, name, trusted=True)
     assert (again.added, again.skipped) == ((), ())
     assert again.known >= len(done.added)
     assert [(one.id, one.times) for one in dm.memory.list(everyone=True)] == before
@@ -46,26 +46,28 @@ def test_a_folder_goes_through_the_store_to_the_byte(dm: duramen.Duramen, name: 
     assert dm.memory.export_to(tmp_path / "out", name).written == ()
 
 
-def test_an_export_tells_how_far_it_is(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_an_export_reports_its_progress(dm: duramen.Duramen, tmp_path: Path) -> None:
     for number in range(5):
         dm.memory.remember(f"The code of gate {number} is {number * 7}")
-    told: list[tuple[str, int, int]] = []
-    files = len(dm.memory.export_to(tmp_path / "out", "claude", progress=lambda *one: told.append(one)).written)
+    reported: list[tuple[str, int, int]] = []
+    files = len(dm.memory.export_to(tmp_path / "out", "claude", progress=lambda *one: reported.append(one)).written)
     assert files >= 5
-    assert [one for one in told if one[0] == "Reading"] == [("Reading", number, number) for number in range(1, 6)]
-    assert [one for one in told if one[0] == "Writing"] == [("Writing", done, files) for done in range(1, files + 1)]
+    assert [one for one in reported if one[0] == "Reading"] == [("Reading", number, number) for number in range(1, 6)]
+    assert [one for one in reported if one[0] == "Writing"] == [
+        ("Writing", done, files) for done in range(1, files + 1)
+    ]
 
 
-def test_json_lines_go_through_the_store(dm: duramen.Duramen, tmp_path: Path) -> None:
-    dm.memory.import_from(DATA / "jsonl/memories.jsonl", "jsonl")
+def test_imported_json_lines_are_exported_unchanged(dm: duramen.Duramen, tmp_path: Path) -> None:
+    dm.memory.import_from(DATA / "jsonl/memories.jsonl", "jsonl", trusted=True)
     dm.memory.export_to(tmp_path, "jsonl")
     before = [json.loads(line) for line in (DATA / "jsonl/memories.jsonl").read_text("utf-8").split("\n") if line]
     after = [json.loads(line) for line in (tmp_path / "memory.jsonl").read_text("utf-8").split("\n") if line]
     assert after == before
 
 
-def test_what_was_imported_is_known_with_its_kind_time_and_origin(dm: duramen.Duramen) -> None:
-    dm.memory.import_from(DATA / "claude", "claude", subject="ines", actor="ada")
+def test_imported_memories_have_a_kind_a_subject_and_an_origin(dm: duramen.Duramen) -> None:
+    dm.memory.import_from(DATA / "claude", "claude", subject="ines", actor="ada", trusted=True)
     real = next(one for one in dm.memory.list(subject="ines") if one.title == "Real database in tests")
     assert (real.kind, real.subject) == ("preference", "ines")
     assert real.metadata["imported"][0]["origin"] == "feedback_real_database.md"
@@ -77,8 +79,8 @@ def test_what_was_imported_is_known_with_its_kind_time_and_origin(dm: duramen.Du
     assert not any("](" in one.content and "MEMORY" in one.content for one in dm.memory.list(subject="ines"))
 
 
-def test_an_edit_in_between_is_written_where_it_was(dm: duramen.Duramen, tmp_path: Path) -> None:
-    dm.memory.import_from(DATA / "claude", "claude")
+def test_an_edited_memory_is_exported_to_its_original_file(dm: duramen.Duramen, tmp_path: Path) -> None:
+    dm.memory.import_from(DATA / "claude", "claude", trusted=True)
     with dm.files(tmp_path / "m") as files:
         files.sync()
         (path,) = [one for one in (tmp_path / "m").rglob("*.md") if "it takes two seconds" in one.read_text()]
@@ -94,7 +96,7 @@ def test_an_edit_in_between_is_written_where_it_was(dm: duramen.Duramen, tmp_pat
 
 
 @pytest.mark.parametrize("name", [*MARKDOWN, "jsonl"])
-def test_memories_of_our_own_go_out_and_come_back(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
+def test_exported_memories_can_be_imported(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
     texts = {"The refund window is 30 days", "# Not a title\n\n## Nor a section\n- [x] no task", "Zeile\u2028zwei ☃"}
     for text in texts:
         dm.memory.remember(text)
@@ -102,13 +104,13 @@ def test_memories_of_our_own_go_out_and_come_back(dm: duramen.Duramen, name: str
     done = dm.memory.export_to(tmp_path / "out", name, everyone=True)
     assert done.memories == 4
     with duramen.open("memory:", embedder="none") as other:
-        assert other.memory.import_from(tmp_path / "out", name).skipped == ()
+        assert other.memory.import_from(tmp_path / "out", name, trusted=True).skipped == ()
         assert {one.content for one in other.memory.list(everyone=True)} >= texts | {"Ada prefers tea"}
         if name == "jsonl":
             assert [one.content for one in other.memory.list(subject="ada", kinds="preference")] == ["Ada prefers tea"]
 
 
-def test_the_same_text_in_two_places_is_one_memory_and_both_files(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_equal_texts_become_one_memory_and_are_exported_to_both_files(dm: duramen.Duramen, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     (folder / "memory").mkdir(parents=True)
     for day in ("2026-03-01", "2026-03-02"):
@@ -120,7 +122,7 @@ def test_the_same_text_in_two_places_is_one_memory_and_both_files(dm: duramen.Du
     assert files_of(tmp_path / "out") == files_of(folder)
 
 
-def test_bad_files_are_reported_with_their_line_and_the_rest_goes_on(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_bad_files_are_reported_and_the_others_are_imported(dm: duramen.Duramen, tmp_path: Path) -> None:
     shutil.copytree(DATA / "claude", tmp_path / "in")
     (tmp_path / "in/bad.md").write_text("---\nname: x\nText\n")
     (tmp_path / "in/binary.md").write_bytes(b"ok\n\xff\xfe")
@@ -136,20 +138,20 @@ def test_bad_files_are_reported_with_their_line_and_the_rest_goes_on(dm: duramen
 
 
 @pytest.mark.promise("G3")
-def test_an_erased_person_s_import_is_not_written_again(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_imports_of_an_erased_subject_are_not_exported(dm: duramen.Duramen, tmp_path: Path) -> None:
     dm.memory.import_from(DATA / "claude", "claude", subject="ines")
     dm.erase("ines")
     assert dm.memory.export_to(tmp_path / "out", "claude", everyone=True).memories == 0
     assert files_of(tmp_path / "out") == {}
 
 
-def test_the_async_face_imports_and_exports(tmp_path: Path) -> None:
-    async def walk() -> None:
+def test_the_async_api_imports_and_exports(tmp_path: Path) -> None:
+    async def main() -> None:
         async with await duramen.aopen("memory:", embedder="none") as dm:
             await dm.memory.import_from(DATA / "openclaw", "openclaw")
             await dm.memory.export_to(tmp_path / "out", "openclaw")
 
-    asyncio.run(walk())
+    asyncio.run(main())
     assert files_of(tmp_path / "out") == files_of(DATA / "openclaw")
 
 
@@ -161,11 +163,11 @@ LINES = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LINES, max_size=12).map("\n".join))
 @example("# Memory\n# Memory\n## Ada\n# Memory")
-def test_whatever_stands_in_a_file_comes_back(text: str) -> None:
+def test_any_imported_file_is_exported_unchanged(text: str) -> None:
     import tempfile
 
-    with tempfile.TemporaryDirectory() as place, duramen.open("memory:", embedder="none") as dm:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name, duramen.open("memory:", embedder="none") as dm:
+        folder = Path(name)
         (folder / "in").mkdir()
         (folder / "in/MEMORY.md").write_text(text)
         assert dm.memory.import_from(folder / "in", "openclaw").skipped == ()

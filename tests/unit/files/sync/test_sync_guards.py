@@ -1,26 +1,32 @@
-"""What a sync must not take for the work of a person: a folder that is only half there, or a sync that was killed."""
+"""A sync does not mistake missing folders or killed syncs for edits by a person."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs.command_line import CommandResult, run
 
 import duramen
 from duramen.crash_points import listen
+from duramen.files.sync import folder_reader
 
 FACTS = "workspace/default/knowledge/facts"
 
 
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for editors that replace a file."""
+    monkeypatch.setattr(folder_reader, "_SAVING", 0.0)
+
+
 @pytest.fixture
 def dm(any_address: str) -> Iterator[duramen.Duramen]:
-    with duramen.open(any_address, embedder="none") as one:
-        yield one
+    with duramen.open(any_address, embedder="none") as opened:
+        yield opened
 
 
 def remember(dm: duramen.Duramen, count: int) -> None:
@@ -30,22 +36,20 @@ def remember(dm: duramen.Duramen, count: int) -> None:
 
 
 @pytest.mark.promise("F2", "F4")
-def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
-    dm: duramen.Duramen, tmp_path: Path
-) -> None:
+def test_many_missing_files_retire_nothing_until_confirmed(dm: duramen.Duramen, tmp_path: Path) -> None:
     remember(dm, 12)
     with dm.files(tmp_path / "m") as files:
         files.sync()
         shutil.move(tmp_path / "m" / FACTS, tmp_path / "away")
         for _ in range(2):
             done = files.sync()
-            (left,) = done.skipped
-            assert (left.path, done.edits, done.removed) == (FACTS, (), ())
-            assert "12 of its files are missing, too many to be treated as deleted" in left.reason
-            assert "--deletions" in left.reason
+            (skipped,) = done.skipped
+            assert (skipped.path, done.edits, done.removed) == (FACTS, (), ())
+            assert "12 of its files are missing, too many to be treated as deleted" in skipped.reason
+            assert "--deletions" in skipped.reason
         assert len(list(dm.memory.list())) == 13
-        dm.memory.remember("Somebody else goes on meanwhile")
-        assert files.sync().written, "nothing else is held up"
+        dm.memory.remember("Another memory in the meantime")
+        assert files.sync().written, "other files are written"
         for path in (tmp_path / "away").iterdir():
             shutil.move(path, tmp_path / "m" / FACTS / path.name)
         done = files.sync()
@@ -59,7 +63,7 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
 
 
 @pytest.mark.promise("F4")
-def test_what_is_missing_is_written_again_where_the_index_is_gone_too(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_missing_files_are_written_again_if_the_index_is_missing_too(dm: duramen.Duramen, tmp_path: Path) -> None:
     remember(dm, 12)
     with dm.files(tmp_path / "m") as files:
         files.sync()
@@ -73,7 +77,7 @@ def test_what_is_missing_is_written_again_where_the_index_is_gone_too(dm: durame
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize(("count", "deleted"), [(12, 9), (60, 11)])
-def test_some_deletions_by_hand_are_taken(dm: duramen.Duramen, tmp_path: Path, count: int, deleted: int) -> None:
+def test_some_deletions_by_hand_retire_memories(dm: duramen.Duramen, tmp_path: Path, count: int, deleted: int) -> None:
     remember(dm, count)
     with dm.files(tmp_path / "m") as files:
         files.sync()
@@ -84,7 +88,7 @@ def test_some_deletions_by_hand_are_taken(dm: duramen.Duramen, tmp_path: Path, c
 
 
 @pytest.mark.promise("F2")
-def test_files_that_were_moved_are_not_missing(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_moved_files_are_not_missing(dm: duramen.Duramen, tmp_path: Path) -> None:
     remember(dm, 12)
     with dm.files(tmp_path / "m") as files:
         files.sync()
@@ -104,7 +108,9 @@ def test_files_that_were_moved_are_not_missing(dm: duramen.Duramen, tmp_path: Pa
         ("preference/tea.md", "Ada prefers tea\n"),
     ],
 )
-def test_a_new_file_counts_once_whatever_dies(dm: duramen.Duramen, tmp_path: Path, name: str, text: str) -> None:
+def test_a_new_file_is_added_once_despite_killed_syncs(
+    dm: duramen.Duramen, tmp_path: Path, name: str, text: str
+) -> None:
     def die(point: str) -> None:
         if point == "files.read_in":
             raise KeyboardInterrupt
@@ -132,7 +138,7 @@ def test_a_new_file_counts_once_whatever_dies(dm: duramen.Duramen, tmp_path: Pat
 
 
 @pytest.mark.promise("F2")
-def test_a_file_that_says_what_is_known_confirms_it(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_file_with_known_content_confirms_the_memory(dm: duramen.Duramen, tmp_path: Path) -> None:
     dm.memory.remember("The lot closes at 20:00")
     with dm.files(tmp_path / "m") as files:
         files.sync()
@@ -142,14 +148,14 @@ def test_a_file_that_says_what_is_known_confirms_it(dm: duramen.Duramen, tmp_pat
         assert memory.times == 2
 
 
-def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(dm: duramen.Duramen, tmp_path: Path) -> None:
+def test_a_watch_ends_in_time_and_reports_skipped_files_once(dm: duramen.Duramen, tmp_path: Path) -> None:
     dm.memory.remember("The lot closes at 20:00")
     with dm.files(tmp_path / "m") as files:
         seen = []
         for done in files.watch(0.05, timeout=1.0):
             seen.append(done)
             (tmp_path / "m" / FACTS / "bad.md").write_text("---\nkind: [\n---\n")
-        assert [bool(done.skipped) for done in seen] == [False, True], "and each only once"
+        assert [bool(done.skipped) for done in seen] == [False, True], "each only once"
 
 
 @pytest.mark.promise("F2")
@@ -158,40 +164,39 @@ def test_deletions_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
     with duramen.open(store, embedder="none") as dm:
         remember(dm, 12)
 
-    def sync(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "duramen.cli.app", "sync", str(folder), "--store", store, *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    def sync(*options: str) -> CommandResult:
+        return run("sync", folder, "--store", store, *options, cwd=tmp_path)
 
-    assert sync().returncode == 0
+    assert sync().code == 0
     shutil.rmtree(folder / FACTS)
-    held = sync()
-    assert (held.returncode, "--deletions" in held.stderr) == (1, True)
-    assert sync("--deletions", "--watch").returncode == 2
+    unconfirmed = sync()
+    assert (unconfirmed.code, "--deletions" in unconfirmed.err) == (1, True)
+    assert sync("--deletions", "--watch").code == 2
     done = sync("--deletions")
-    assert (done.returncode, done.stdout.count("deleted")) == (0, 12)
+    assert (done.code, done.out.count("deleted")) == (0, 12)
     with duramen.open(store, embedder="none") as dm:
         assert [one.content for one in dm.memory.list()] == ["Use the back stairs"]
     began = time.monotonic()
-    assert sync("--watch", "--timeout", "0.2").returncode == 0
+    assert sync("--watch", "--timeout", "0.2").code == 0
     assert time.monotonic() - began < 50, "it ends"
 
 
-def test_progress_is_told_from_the_beginning_to_the_end(dm: duramen.Duramen, tmp_path: Path) -> None:
-    told: dict[str, list[tuple[int, int]]] = {}
+def test_progress_is_reported_from_start_to_end(dm: duramen.Duramen, tmp_path: Path) -> None:
+    reported: dict[str, list[tuple[int, int]]] = {}
 
-    def shown(what: str, done: int, total: int) -> None:
-        told.setdefault(what, []).append((done, total))
+    def report(what: str, done: int, total: int) -> None:
+        reported.setdefault(what, []).append((done, total))
 
     remember(dm, 3)
     (tmp_path / "in.jsonl").write_text('{"text": "The lot is green"}\n{"text": "The lot is wide"}\n')
-    dm.memory.import_from(tmp_path / "in.jsonl", "jsonl", progress=shown)
+    dm.memory.import_from(tmp_path / "in.jsonl", "jsonl", progress=report)
     with dm.files(tmp_path / "m") as files:
-        files.sync(progress=shown)
+        files.sync(progress=report)
         for name in ("one", "two"):
             (tmp_path / "m" / FACTS / f"{name}.md").write_text(f"The {name} is at 7:30\n")
-        files.sync(progress=shown)
-    assert {what: steps[-1] for what, steps in told.items()} == {
+        files.sync(progress=report)
+    assert {what: steps[-1] for what, steps in reported.items()} == {
         "Importing": (2, 2), "Writing": (2, 2), "Reading": (2, 2),
     }  # fmt: skip
-    assert (0, 6) in told["Writing"]
-    assert (6, 6) in told["Writing"]
+    assert (0, 6) in reported["Writing"]
+    assert (6, 6) in reported["Writing"]

@@ -1,18 +1,20 @@
-"""What hands do to memory files: renames, copies, other editors, odd content, git, several processes."""
+"""Memory files edited by people: fields, renames, copies, editors, unusual content, git and several processes."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 import os
+import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from programs.child_processes import ChildProcesses, until
 
 import duramen
 from duramen import Files
@@ -47,7 +49,7 @@ def contents(dm: duramen.Duramen) -> list[str]:
     return sorted(one.content for one in dm.memory.list(everyone=True))
 
 
-def changed(path: Path, old: str, new: str) -> None:
+def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -76,7 +78,7 @@ def test_the_front_matter_has_every_field(dm: duramen.Duramen, files: Files) -> 
 
 
 @pytest.mark.promise("F1", "K4")
-def test_what_a_proposal_rested_on_is_in_the_leaf(dm: duramen.Duramen, files: Files) -> None:
+def test_the_evidence_of_a_proposal_is_in_the_file(dm: duramen.Duramen, files: Files) -> None:
     (proposal,) = dm.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada").proposed
     dm.memory.proposals.accept(proposal.id, actor="ada")
     files.sync()
@@ -85,7 +87,7 @@ def test_what_a_proposal_rested_on_is_in_the_leaf(dm: duramen.Duramen, files: Fi
 
 
 @pytest.mark.promise("F2")
-def test_an_edit_keeps_what_it_does_not_touch(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
+def test_an_edit_keeps_the_other_fields(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
     end = dt.datetime(2031, 1, 1, tzinfo=dt.UTC)
     dm.memory.remember("Ada is on call", subject="ada", scope="workspace", valid_to=end, speaker="bo", importance=0.9)
     dm.memory.remember("The sale runs", ttl=3600)
@@ -98,18 +100,18 @@ def test_an_edit_keeps_what_it_does_not_touch(dm: duramen.Duramen, files: Files,
     assert sale.expires is not None
     clock.advance(4000)
     files.sync()
-    assert len(memory_files(files)) == 1, "it ended by its time to live"
+    assert len(memory_files(files)) == 1, "the other one expired"
 
 
 @pytest.mark.promise("F2")
-def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(dm: duramen.Duramen, files: Files) -> None:
+def test_an_edited_summary_stays_and_a_generated_one_follows_the_text(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = memory_files(files)
-    changed(path, "\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
+    edit(path, "\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
     files.sync()
     assert "summary: The refund window is 45 days" in path.read_text()
-    changed(path, "summary: The refund window is 45 days", "summary: Refunds in short")
+    edit(path, "summary: The refund window is 45 days", "summary: Refunds in short")
     files.sync()
     path.write_text(path.read_text().replace("is 45 days", "is 60 days"))
     files.sync()
@@ -119,7 +121,7 @@ def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(dm: durame
 
 
 @pytest.mark.promise("F2", "K1")
-def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
+def test_a_later_verified_time_verifies_the_memory(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
     dm.memory.remember("The manual is at example.org", kind="reference")
     files.sync()
     clock.advance(20 * 86_400)
@@ -135,12 +137,12 @@ def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files
 
 
 @pytest.mark.promise("F2", "P2")
-def test_all_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> None:
+def test_every_part_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.procedures.save("deploy", ["Build it", "Ship it"], standing=True)
     files.sync()
     (path,) = memory_files(files, "workspace/default/knowledge/procedures")
-    changed(path, "policy:", "tags: [ops]\npolicy:")
-    changed(path, "\n## Steps", "\nOnly on weekdays.\n\n## Steps")
+    edit(path, "policy:", "tags: [ops]\npolicy:")
+    edit(path, "\n## Steps", "\nOnly on weekdays.\n\n## Steps")
     path.write_text(path.read_text() + "\n## Evidence\n\n- the runbook\n")
     assert [one.what for one in files.sync().edits] == ["edited"]
     text = path.read_text()
@@ -150,13 +152,13 @@ def test_all_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> 
     (way,) = dm.memory.procedures.list()
     assert (way.version, way.steps, way.standing) == (2, ("Build it", "Ship it"), True)
     assert not files.sync().changed
-    changed(path, "Only on weekdays.\n\n", "")
+    edit(path, "Only on weekdays.\n\n", "")
     files.sync()
     assert "weekdays" not in path.read_text()
     assert dm.memory.procedures.list()[0].version == 3
 
 
-def test_steps_without_a_title_are_named_after_the_file(dm: duramen.Duramen, files: Files) -> None:
+def test_a_procedure_without_a_title_is_named_after_the_file(dm: duramen.Duramen, files: Files) -> None:
     files.sync()
     folder = Path(files.root) / "workspace/default/knowledge/procedures"
     folder.mkdir(parents=True)
@@ -166,12 +168,12 @@ def test_steps_without_a_title_are_named_after_the_file(dm: duramen.Duramen, fil
     assert not files.sync().changed
 
 
-# -- where files lie
+# -- names and content of files
 
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("key", [None, "staging host"])
-def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: Files, key: str | None) -> None:
+def test_a_renamed_file_keeps_its_new_name(dm: duramen.Duramen, files: Files, key: str | None) -> None:
     memory = dm.memory.remember("The staging host is db-7", key=key)
     files.sync()
     (path,) = memory_files(files)
@@ -185,7 +187,7 @@ def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: 
 
 
 @pytest.mark.promise("F2")
-def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(dm: duramen.Duramen, files: Files) -> None:
+def test_a_file_moved_to_the_folder_of_another_kind_changes_its_kind(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("Deploys to prod are denied")
     files.sync()
     (path,) = memory_files(files)
@@ -200,22 +202,22 @@ def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(dm: duramen.Dura
 
 
 @pytest.mark.promise("F2")
-def test_a_copied_leaf_is_reported_until_it_has_no_id(dm: duramen.Duramen, files: Files) -> None:
+def test_a_copied_file_is_reported_until_its_id_is_removed(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = memory_files(files)
     copy = path.parent / "copy.md"
     copy.write_text(path.read_text().replace("30", "90"))
     for _ in range(2):
-        (left,) = files.sync().skipped
-        assert "a copy of" in left.reason
+        (skipped,) = files.sync().skipped
+        assert "a copy of" in skipped.reason
     copy.write_text("\n".join(line for line in copy.read_text().split("\n") if not line.startswith("id:")))
     assert files.sync().skipped == ()
     assert contents(dm) == ["The refund window is 30 days", "The refund window is 90 days"]
 
 
 @pytest.mark.promise("F2")
-def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Duramen, files: Files) -> None:
+def test_an_editor_that_renames_the_file_while_saving_deletes_nothing(dm: duramen.Duramen, files: Files) -> None:
     memory = dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = memory_files(files)
@@ -227,15 +229,15 @@ def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Du
     saved.join()
     assert done.edits == ()
     assert dm.memory.get(memory.id).current
-    for litter in (f".{path.name}.swp", f".#{path.name}", "4913", f"#{path.name}#"):
-        (path.parent / litter).write_text("litter")
+    for temporary in (f".{path.name}.swp", f".#{path.name}", "4913", f"#{path.name}#"):
+        (path.parent / temporary).write_text("temporary")
     assert files.sync().skipped == ()
     assert contents(dm) == ["The refund window is 30 days"]
 
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize(
-    ("made", "kept"),
+    ("body", "expected"),
     [
         (b"\xef\xbb\xbf# Ferry\r\n\r\nIt leaves at 8.\r\n", "It leaves at 8."),
         (b"It leaves at 8.", "It leaves at 8."),
@@ -243,44 +245,44 @@ def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Du
         (b"x" * 5_000_000, "x" * 5_000_000),
     ],
 )
-def test_whatever_an_editor_saves_is_taken_in(dm: duramen.Duramen, files: Files, made: bytes, kept: str) -> None:
+def test_files_of_any_editor_are_imported(dm: duramen.Duramen, files: Files, body: bytes, expected: str) -> None:
     files.sync()
     path = Path(files.root) / FACTS / "note.md"
     path.parent.mkdir(parents=True)
-    path.write_bytes(made)
+    path.write_bytes(body)
     assert files.sync().skipped == ()
-    assert contents(dm) == [kept]
+    assert contents(dm) == [expected]
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize(
-    "made", [b"\xff\xfe\x00binary", b"---\nkind: fact\n", b"", b"<<<<<<< ours\na\n", b"y" * 9_000_000]
+    "body", [b"\xff\xfe\x00binary", b"---\nkind: fact\n", b"", b"<<<<<<< ours\na\n", b"y" * 9_000_000]
 )
-def test_what_is_no_leaf_is_reported_and_left_alone(dm: duramen.Duramen, files: Files, made: bytes) -> None:
+def test_an_invalid_file_is_reported_and_left_unchanged(dm: duramen.Duramen, files: Files, body: bytes) -> None:
     files.sync()
     path = Path(files.root) / FACTS / "note.md"
     path.parent.mkdir(parents=True)
-    path.write_bytes(made)
+    path.write_bytes(body)
     for _ in range(2):
         assert [one.path for one in files.sync().skipped] == [f"{FACTS}/note.md"]
     assert contents(dm) == []
-    assert path.read_bytes() == made
+    assert path.read_bytes() == body
 
 
 @pytest.mark.promise("F7")
-def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
+def test_unsafe_file_names_are_skipped(dm: duramen.Duramen, files: Files) -> None:
     files.sync()
     folder = Path(files.root) / FACTS
     folder.mkdir(parents=True)
     for name in ("CON.md", "a\\b.md", "Tea.md", "tea.md", "%2e%2e.md", "été.md"):
         (folder / name).write_text(f"Something about {name!r}")
-    left = {one.path.rpartition("/")[2] for one in files.sync().skipped}
-    assert left == {"CON.md", "a\\b.md", "tea.md", "%2e%2e.md"}
+    skipped = {one.path.rpartition("/")[2] for one in files.sync().skipped}
+    assert skipped == {"CON.md", "a\\b.md", "tea.md", "%2e%2e.md"}
     assert len(contents(dm)) == 2
     dm.memory.remember("A long one", title="ä" * 300)
     dm.memory.remember("Reserved", title="NUL")
-    assert {one.path.rpartition("/")[2] for one in files.sync().skipped} == left
+    assert {one.path.rpartition("/")[2] for one in files.sync().skipped} == skipped
     assert len(memory_files(files)) == 8
 
 
@@ -288,7 +290,7 @@ def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
 
 
 @pytest.mark.promise("F2", "F6")
-def test_lines_that_people_add_to_indexes_and_logs_stay(dm: duramen.Duramen, files: Files) -> None:
+def test_lines_added_by_hand_to_indexes_and_logs_are_kept(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days", key="refund")
     files.sync()
     (day,) = memory_files(files, "memory")
@@ -309,7 +311,7 @@ def test_lines_that_people_add_to_indexes_and_logs_stay(dm: duramen.Duramen, fil
 
 
 @pytest.mark.promise("G3")
-def test_erasing_a_person_reaches_files_logs_and_the_manifest(dm: duramen.Duramen, files: Files) -> None:
+def test_erasing_a_subject_reaches_files_logs_and_the_manifest(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
     dm.memory.remember("Zanzibarella prefers tea", kind="preference", subject="ada")
     dm.memory.proposals.make("Zanzibarella likes trains", subject="ada")
@@ -330,18 +332,18 @@ def test_erasing_a_person_reaches_files_logs_and_the_manifest(dm: duramen.Durame
 
 
 @pytest.mark.promise("F2")
-@pytest.mark.parametrize("told", [True, False])
-def test_a_watch_takes_in_what_hands_do(
-    dm: duramen.Duramen, files: Files, told: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("notified", [True, False])
+def test_a_watch_imports_hand_edits(
+    dm: duramen.Duramen, files: Files, notified: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not told:
+    if not notified:
         monkeypatch.setattr("duramen.files.folder.watcher._LOCAL", set())
         files = dm.files(Path(files.root))
     dm.memory.remember("The refund window is 30 days")
     watch = files.watch(0.05)
     next(watch)
     (path,) = memory_files(files)
-    changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+    edit(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
     assert [one.what for one in next(watch).edits] == ["edited"]
     (path.parent / "parking.md").write_text("The lot closes at 20:00")
     assert [one.what for one in next(watch).edits] == ["added"]
@@ -359,7 +361,7 @@ def test_a_watch_takes_in_what_hands_do(
 
 
 @pytest.mark.promise("F2")
-def test_the_watcher_reports_changed_files_and_ignores_our_own(tmp_path: Path) -> None:
+def test_the_watcher_reports_changed_files_and_ignores_internal_ones(tmp_path: Path) -> None:
     (tmp_path / ".duramen").mkdir()
     with Watcher(str(tmp_path)) as watcher:
         while watcher.changed():
@@ -370,12 +372,11 @@ def test_the_watcher_reports_changed_files_and_ignores_our_own(tmp_path: Path) -
         assert not watcher.changed()
         (tmp_path / "preference").mkdir()
         (tmp_path / "preference" / "a.md").write_text("Tea")
-        time.sleep(0.05)
-        assert watcher.changed()
+        until(watcher.changed, "a reported change")
 
 
 @pytest.mark.promise("F2")
-def test_where_the_system_cannot_tell_a_change_is_assumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_notifications_the_watcher_assumes_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duramen.files.folder.watcher._AT_LEAST_EVERY", 0.0)
     with Watcher(str(tmp_path)) as watcher:
         assert watcher.changed()
@@ -387,38 +388,33 @@ def test_where_the_system_cannot_tell_a_change_is_assumed(tmp_path: Path, monkey
 
 
 @pytest.mark.promise("F2")
-def test_the_async_face_syncs_and_watches(tmp_path: Path) -> None:
-    async def walk() -> list[str]:
+def test_the_async_api_syncs_and_watches(tmp_path: Path) -> None:
+    async def main() -> list[str]:
         async with await duramen.aopen(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
             await dm.memory.remember("The refund window is 30 days")
             await files.sync()
             (path,) = (tmp_path / "m" / FACTS).glob("*.md")
-            changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+            edit(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
             async for done in files.watch(0.05):
                 assert [one.what for one in done.edits] == ["edited"]
                 break
             return [one.content async for one in dm.memory.list()]
 
-    assert asyncio.run(walk()) == ["The refund window is 45 days"]
+    assert asyncio.run(main()) == ["The refund window is 45 days"]
 
 
 # -- processes
 
 
 @pytest.mark.promise("F5")
-def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
-    program = (
-        "import sys, duramen\n"
-        "with duramen.open(sys.argv[1], embedder='none') as dm, dm.files(sys.argv[2]) as files:\n"
-        "    for number in range(15):\n"
-        "        dm.memory.remember(f'{sys.argv[3]} closes at {number}')\n"
-        "        assert files.sync().skipped == ()\n"
-    )
-    both = [
-        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "m"), name])
+def test_two_processes_can_sync_one_folder(tmp_path: Path, processes: ChildProcesses) -> None:
+    places: dict[str, Any] = {"address": str(tmp_path / "a.db"), "root": str(tmp_path / "m")}
+    children = [
+        processes.start("file_sync:remember_and_sync", **places, name=name, count=15)
         for name in ("The lot", "The shop")
     ]
-    assert [one.wait(timeout=120) for one in both] == [0, 0]
+    for child in children:
+        child.finish(within=120)
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         done = files.sync()
         assert not done.changed
@@ -428,13 +424,13 @@ def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("F5")
-def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+def test_a_killed_sync_causes_no_conflict(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
     from duramen.crash_points import listen
 
     dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = memory_files(files)
-    changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+    edit(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
 
     def die(point: str) -> None:
         if point == "files.read_in":
@@ -454,35 +450,39 @@ def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_pat
         assert not again.sync().changed
 
 
-KILLED = """
-import sys, duramen
-from duramen.testing.crash import die_at
-with duramen.open(sys.argv[1], embedder="none") as dm, dm.files(sys.argv[2], git=True) as files:
-    die_at(sys.argv[3], int(sys.argv[4]))
-    files.sync()
-"""
 POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
-POINTS += ["files.read_in", "files.temp_written", "files.published", "files.written", "files.uncommitted"]
+POINTS += [
+    "files.read_in",
+    "files.intended",
+    "files.temp_written",
+    "files.published",
+    "files.written",
+    "files.uncommitted",
+    "files.saved",
+]
 
 
 @pytest.mark.promise("F5", "F8")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
+def test_a_kill_at_any_point_loses_and_duplicates_nothing(
+    tmp_path: Path, processes: ChildProcesses, point: str
+) -> None:
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m", git=True) as files:
         for text in ("The refund window is 30 days", "The staging host is db-7", "The lot closes at 20:00"):
             dm.memory.remember(text)
         dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
         files.sync()
         refund, lot = (next(one for one in memory_files(files) if word in one.name) for word in ("refund", "lot"))
-        changed(refund, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+        edit(refund, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
         (tea,) = memory_files(files, "preference")
-        changed(tea, "\nAda prefers tea", "\nAda prefers coffee")
+        edit(tea, "\nAda prefers tea", "\nAda prefers coffee")
         lot.unlink()
         (refund.parent / "new.md").write_text("The shop opens at 9")
         dm.memory.remember("Said by the agent")
     for visit in (1, 2):
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "m"), point, str(visit)]
-        assert subprocess.run(command, timeout=60).returncode in (0, -9)
+        places: dict[str, Any] = {"address": str(tmp_path / "a.db"), "root": str(tmp_path / "m")}
+        child = processes.start("file_sync:sync_files", **places, git=True, die=(point, visit))
+        assert child.wait() in (0, -signal.SIGKILL), child.errors()
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m", git=True) as files:
         done = files.sync()
         assert (done.skipped, done.conflicts) == ((), ())
@@ -490,8 +490,8 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: 
         expected = ["Ada prefers coffee", "Said by the agent", "The refund window is 45 days"]
         assert contents(dm) == [*expected, "The shop opens at 9", "The staging host is db-7"]
         assert len(memory_files(files)) == 4
-        odd = [one.name for one in Path(files.root).rglob("*") if one.is_file() and ".git/" not in str(one)]
-        assert {one for one in odd if not one.endswith(".md")} <= {"lock", "manifest", "manifest-changes"}
+        names = [one.name for one in Path(files.root).rglob("*") if one.is_file() and ".git/" not in str(one)]
+        assert {one for one in names if not one.endswith(".md")} <= {"lock", "manifest", "manifest-changes"}
         assert git(files, "status", "--porcelain") == "?? .duramen/\n?? workspace/default/runtime/\n"
 
 
@@ -503,10 +503,10 @@ def git(files: Files, *command: str) -> str:
 
 
 @pytest.mark.promise("F8")
-def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: Path) -> None:
-    with dm.files(tmp_path / "m", git=True) as files:
+def test_a_commit_that_a_hook_rejected_is_made_later(dm: duramen.Duramen, tmp_path: Path) -> None:
+    with dm.files(tmp_path / "m", git="trusted") as files:
         subprocess.run(["git", "init", "-q", files.root], check=True)
-        (tmp_path / "m/README.md").write_text("dirty and not ours\n")
+        (tmp_path / "m/README.md").write_text("a file of the user\n")
         hook = tmp_path / "m/.git/hooks/pre-commit"
         hook.parent.mkdir(exist_ok=True)
         hook.write_text("#!/bin/sh\necho no commits on Mondays >&2\nexit 1\n")
@@ -532,36 +532,34 @@ def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: P
 
 
 @pytest.mark.promise("F8")
-def test_without_git_the_files_are_written_all_the_same(
-    dm: duramen.Duramen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_written_without_git(dm: duramen.Duramen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dm.memory.remember("The refund window is 30 days")
     with dm.files(tmp_path / "m", git=True) as files:
         monkeypatch.setenv("PATH", str(tmp_path))
-        (left,) = files.sync().skipped
-        assert "git cannot be started" in left.reason
+        (skipped,) = files.sync().skipped
+        assert "git cannot be started" in skipped.reason
         assert len(memory_files(files)) == 1
 
 
-# -- whose folder
+# -- workspaces, prompts and history
 
 
 @pytest.mark.promise("F7", "G4")
-def test_without_a_manifest_the_folders_say_whose_it_is(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+def test_without_a_manifest_the_folders_name_the_workspace(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
     dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
     files.sync()
     subprocess.run(["rm", "-rf", str(Path(files.root) / ".duramen")], check=True)
     with (
         duramen.open(tmp_path / "agent.db", embedder="none", workspace="other") as other,
-        other.files(files.root) as theirs,
+        other.files(files.root) as other_files,
         pytest.raises(duramen.errors.InvalidInput, match="'default'"),
     ):
-        theirs.sync()
+        other_files.sync()
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F6")
-def test_agents_and_soul_are_in_the_prompt(dm: duramen.Duramen, files: Files) -> None:
+def test_the_persona_and_agents_file_are_in_the_system_prompt(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.proposals.make("You are Harbour.", kind="persona", accepted=True, actor="ada")
     (Path(files.root) / "AGENTS.md").write_text("Answer in one line.\n")
     seen: list[str] = []
@@ -574,7 +572,7 @@ def test_agents_and_soul_are_in_the_prompt(dm: duramen.Duramen, files: Files) ->
     assert seen[0].startswith("You are Harbour.\n\nAnswer in one line.\n\nToday is Monday.")
 
 
-def test_a_progress_file_in_the_folder_is_the_session_s(dm: duramen.Duramen, files: Files) -> None:
+def test_a_sync_does_not_touch_the_progress_file_of_a_session(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     session = dm.session("work")
     session.progress.keep_in(Path(files.root) / "PROGRESS.md").begin("Ship it", next_action="Build it")
@@ -587,17 +585,17 @@ def test_a_progress_file_in_the_folder_is_the_session_s(dm: duramen.Duramen, fil
 
 
 @pytest.mark.promise("F2")
-def test_the_history_shows_what_was_there_before_each_edit(dm: duramen.Duramen, files: Files) -> None:
+def test_the_history_contains_the_content_before_each_edit(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     other = dm.memory.remember("The staging host is db-7", cause="somewhere#1")
     for old, new in (("30 days", "45 days"), ("45 days", "60 days")):
         files.sync()
         (path,) = (one for one in memory_files(files) if "refund" in one.name)
-        changed(path, f"\nThe refund window is {old}", f"\nThe refund window is {new}")
+        edit(path, f"\nThe refund window is {old}", f"\nThe refund window is {new}")
     files.sync()
     (memory,) = (one for one in dm.memory.list() if one.id != other.id)
-    said = [one.content for one in dm.memory.history(memory.id)]
-    assert said == [f"The refund window is {days} days" for days in (30, 45, 60)]
+    versions = [one.content for one in dm.memory.history(memory.id)]
+    assert versions == [f"The refund window is {days} days" for days in (30, 45, 60)]
     assert [one.content for one in dm.memory.history(other.id)] == ["The staging host is db-7"]
     dm.memory.forget(dm.memory.history(memory.id)[1].id)
     assert [one.content for one in dm.memory.history(memory.id)] == ["The refund window is 60 days"]

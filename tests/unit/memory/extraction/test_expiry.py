@@ -1,4 +1,4 @@
-"""What says itself how long it holds ends then, and nothing else does."""
+"""A statement that names its own end expires then. No other statement does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from duramen.memory.extraction.expiry import holds_until
 from duramen.testing.clock import FakeClock
 
 WEDNESDAY = dt.datetime(2024, 5, 15, 10, tzinfo=dt.UTC)
-FADING = {
+EXPIRING = {
     "Ada is on holiday until Friday": "05-17",
     "Ada is on holiday until Friday.": "05-17",
     "The staging server is down today": "05-15",
@@ -42,7 +42,7 @@ FADING = {
     "Ada is away until the end of the year": "12-31",
     "Ada is on leave until June 2nd": "06-02",
 }
-LASTING = [
+PERMANENT = [
     "Ada lives in Rome", "Ada was in Rome this week", "Ada bought a house today", "Ada was born today",
     "As of today the limit is 5", "Ada stayed until Friday", "Ada works until Friday every week",
     "The shop is open until 9", "Ada said she is sick today", "The shop is open on Sundays until 6", "Ada is 30 today",
@@ -57,25 +57,27 @@ LASTING = [
 
 
 @pytest.mark.promise("S8")
-@pytest.mark.parametrize("text", FADING)
-def test_a_statement_ends_when_it_says_so(text: str) -> None:
+@pytest.mark.parametrize("text", EXPIRING)
+def test_a_statement_expires_when_it_says(text: str) -> None:
     end = holds_until(text, micros("at", WEDNESDAY))
     assert end is not None
     last = moment(end) - dt.timedelta(days=1, hours=12)
-    assert f"{last:%m-%d %H}" == f"{FADING[text]} 00", "twelve hours after the day: then it is over everywhere"
+    assert f"{last:%m-%d %H}" == f"{EXPIRING[text]} 00", (
+        "twelve hours after the day: then it has ended in every time zone"
+    )
 
 
 @pytest.mark.promise("S8")
-@pytest.mark.parametrize("text", LASTING)
-def test_what_says_no_time_happened_or_is_not_understood_is_lasting(text: str) -> None:
+@pytest.mark.parametrize("text", PERMANENT)
+def test_a_statement_without_a_clear_end_does_not_expire(text: str) -> None:
     assert holds_until(text, micros("at", WEDNESDAY)) is None
 
 
 @example("Ada is sick today", 2**63)
 @example("Ada is away next month", -(2**63))
 @example("Ada is away until next year", 253_402_300_799_000_000)
-@given(st.text() | st.sampled_from([*FADING, *LASTING]), st.integers(-(2**63), 2**63))
-def test_any_text_at_any_time_is_read(text: str, at: int) -> None:
+@given(st.text() | st.sampled_from([*EXPIRING, *PERMANENT]), st.integers(-(2**63), 2**63))
+def test_any_text_at_any_time_is_accepted(text: str, at: int) -> None:
     end = holds_until(text, at)
     assert end is None or end > at or moment(at).year == 1
 
@@ -88,7 +90,7 @@ def dm(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 
 @pytest.mark.promise("S8")
-def test_a_fading_memory_is_recalled_until_then(dm: duramen.Duramen, clock: FakeClock) -> None:
+def test_an_expiring_memory_is_recalled_until_its_end(dm: duramen.Duramen, clock: FakeClock) -> None:
     made = dm.memory.remember("Ada is on holiday until Friday")
     assert made.valid_to == dt.datetime(2024, 5, 18, 12, tzinfo=dt.UTC)
     assert dm.memory.remember("Ada is in Rome this week", lasting=True).valid_to is None
@@ -106,7 +108,7 @@ def test_a_fading_memory_is_recalled_until_then(dm: duramen.Duramen, clock: Fake
 
 
 @pytest.mark.promise("S8", "X11")
-def test_what_a_run_remembers_fades_too(dm: duramen.Duramen) -> None:
+def test_memories_from_a_run_expire_too(dm: duramen.Duramen) -> None:
     @duramen.step
     def look() -> None:
         duramen.remember("The shop is closed today")

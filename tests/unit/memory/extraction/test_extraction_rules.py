@@ -1,4 +1,4 @@
-"""The gate of the write-back: what of a turn is kept, on labelled turns and at its edges."""
+"""The rules of the write-back: what they keep of a turn, on labelled turns and in edge cases."""
 
 from __future__ import annotations
 
@@ -12,74 +12,74 @@ from programs.paths import DATA
 from duramen.memory.extraction.rules.rule_set import apply_rules
 from duramen.memory.extraction.rules.turns import Finding, ToolCall, TurnRecord
 
-GATE = DATA / "gate"
+LABELLED = DATA / "gate"
 
 
 def cases(name: str) -> Iterator[dict[str, Any]]:
-    with (GATE / f"gate_{name}.jsonl").open(encoding="utf-8") as lines:
+    with (LABELLED / f"gate_{name}.jsonl").open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
-def taken(turns: list[dict[str, Any]]) -> list[TurnRecord]:
+def turn_records(turns: list[dict[str, Any]]) -> list[TurnRecord]:
     return [
         TurnRecord(
-            one["user"],
-            tuple(ToolCall(call["tool"], call["arguments"], call["ok"], call["output"]) for call in one["calls"]),
-            one["assistant"],
+            turn["user"],
+            tuple(ToolCall(call["tool"], call["arguments"], call["ok"], call["output"]) for call in turn["calls"]),
+            turn["assistant"],
             position,
         )
-        for position, one in enumerate(turns, 1)
+        for position, turn in enumerate(turns, 1)
     ]
 
 
-def is_expected(found: Finding, expected: dict[str, Any]) -> bool:
-    text = " ".join((found.content, found.name, *found.steps)).lower()
-    return found.kind == expected["kind"] and all(word in text for word in expected["must_contain"])
+def is_expected(finding: Finding, expected: dict[str, Any]) -> bool:
+    text = " ".join((finding.content, finding.name, *finding.steps)).lower()
+    return finding.kind == expected["kind"] and all(word in text for word in expected["must_contain"])
 
 
 def score(name: str) -> tuple[float, float, list[str]]:
-    """Precision and recall on a file, and what went wrong."""
+    """Precision and recall on a file, and its mistakes."""
     right = wrong = missed = 0
-    told: list[str] = []
+    mistakes: list[str] = []
     for case in cases(name):
-        left = list(case["expect"])
-        for found in apply_rules(taken(case["turns"])):
-            if found.keep:
-                match = next((one for one in left if is_expected(found, one)), None)
+        expected = list(case["expect"])
+        for finding in apply_rules(turn_records(case["turns"])):
+            if finding.keep:
+                match = next((one for one in expected if is_expected(finding, one)), None)
                 if match is None:
                     wrong += 1
-                    told.append(f"{case['id']}: kept {found.content!r}")
+                    mistakes.append(f"{case['id']}: kept {finding.content!r}")
                 else:
                     right += 1
-                    left.remove(match)
-        missed += len(left)
-        told += [f"{case['id']}: missed {one['must_contain']}" for one in left]
-    return right / (right + wrong), right / (right + missed), told
+                    expected.remove(match)
+        missed += len(expected)
+        mistakes += [f"{case['id']}: missed {one['must_contain']}" for one in expected]
+    return right / (right + wrong), right / (right + missed), mistakes
 
 
 @pytest.mark.promise("K2", "K3")
 @pytest.mark.parametrize("name", ["dev", "held"])
-def test_the_gate_on_labelled_turns(name: str) -> None:
-    precision, recall, told = score(name)
-    print(f"{name}: precision {precision:.3f}, recall {recall:.3f}", *told, sep="\n")
-    assert precision >= 0.95, told
-    assert recall >= 0.8, told
+def test_precision_and_recall_on_labelled_turns(name: str) -> None:
+    precision, recall, mistakes = score(name)
+    print(f"{name}: precision {precision:.3f}, recall {recall:.3f}", *mistakes, sep="\n")
+    assert precision >= 0.95, mistakes
+    assert recall >= 0.8, mistakes
 
 
-def test_the_corpus_is_large_enough_and_has_both_sorts() -> None:
-    every = [case for name in ("dev", "held") for case in cases(name)]
-    assert len(every) >= 150
-    assert len({case["id"] for case in every}) == len(every)
-    assert 0.3 < sum(bool(case["expect"]) for case in every) / len(every) < 0.7
+def test_the_labelled_turns_are_many_and_balanced() -> None:
+    labelled = [case for name in ("dev", "held") for case in cases(name)]
+    assert len(labelled) >= 150
+    assert len({case["id"] for case in labelled}) == len(labelled)
+    assert 0.3 < sum(bool(case["expect"]) for case in labelled) / len(labelled) < 0.7
 
 
-def one(said: str, *calls: ToolCall, assistant: str = "I see.") -> list[Finding]:
-    return apply_rules([TurnRecord(said, calls, assistant, 1)])
+def findings_of(text: str, *calls: ToolCall, assistant: str = "I see.") -> list[Finding]:
+    return apply_rules([TurnRecord(text, calls, assistant, 1)])
 
 
 @pytest.mark.promise("K2")
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         ("Our refund window is 30 days, I think.", "a wish of the user, which is proposed to them"),
         ("Our refund window is probably 30 days.", "hedged"),
@@ -96,14 +96,14 @@ def one(said: str, *calls: ToolCall, assistant: str = "I see.") -> list[Finding]
         ("Our refund window is 30 days. No wait, forget that.", "retracted in the same message"),
     ],
 )
-def test_what_is_not_kept_has_a_reason(said: str, reason: str) -> None:
-    found = one(said)[0]
-    assert (found.keep, found.reason) == (False, reason)
+def test_a_rejected_finding_has_a_reason(text: str, reason: str) -> None:
+    finding = findings_of(text)[0]
+    assert (finding.keep, finding.reason) == (False, reason)
 
 
 DENIED = ToolCall("bash", {"command": "cat /srv/pay.csv"}, False, "cat: /srv/pay.csv: Permission denied")
 GRANTED = ToolCall("bash", {"command": "cat /srv/pay.csv"}, True, "a,b,c")
-QUIET = TurnRecord("What is a consignment note?", (), "A paper that goes with goods.")
+OTHER_TURN = TurnRecord("What is a consignment note?", (), "A paper that goes with goods.")
 
 
 @pytest.mark.promise("K3")
@@ -121,29 +121,29 @@ QUIET = TurnRecord("What is a consignment note?", (), "A paper that goes with go
         ([(ToolCall("get", {"u": "x"}, False, "403 rate limit exceeded"),)] * 2, 0),
     ],
 )
-def test_a_blocker_is_what_is_denied_twice_in_five_turns(turns: list[tuple[ToolCall, ...]], kept: int) -> None:
-    found = apply_rules([TurnRecord("again", calls, "Hm.", number) for number, calls in enumerate(turns, 1)])
-    blockers = [one for one in found if one.kind == "blocker" and one.keep]
+def test_a_blocker_is_denied_twice_in_five_turns(turns: list[tuple[ToolCall, ...]], kept: int) -> None:
+    findings = apply_rules([TurnRecord("again", calls, "Hm.", number) for number, calls in enumerate(turns, 1)])
+    blockers = [one for one in findings if one.kind == "blocker" and one.keep]
     assert len(blockers) == kept
     assert all("/srv/pay.csv" in one.content for one in blockers)
 
 
 @pytest.mark.promise("K2")
-def test_steps_are_kept_in_their_order_after_a_success() -> None:
-    told = TurnRecord(
+def test_steps_are_kept_in_order_after_a_success() -> None:
+    advice = TurnRecord(
         "how do i close the till?", (), "1. Print the X report.\n2. Count the drawer.\n3. Press Close Day."
     )
-    assert [(one.keep, one.reason) for one in apply_rules([told])] == [(False, "no success yet")]
-    assert [one.keep for one in apply_rules([told, TurnRecord("didn't work, same error", (), "Hm.")])] == [False]
-    (kept,) = apply_rules([told, QUIET, TurnRecord("That worked, thanks!", (), "Good.")])
+    assert [(one.keep, one.reason) for one in apply_rules([advice])] == [(False, "no success yet")]
+    assert [one.keep for one in apply_rules([advice, TurnRecord("didn't work, same error", (), "Hm.")])] == [False]
+    (kept,) = apply_rules([advice, OTHER_TURN, TurnRecord("That worked, thanks!", (), "Good.")])
     assert kept.keep
     assert kept.name == "close the till"
     assert kept.steps == ("Print the X report", "Count the drawer", "Press Close Day")
-    assert apply_rules([told, TurnRecord("That worked!", (), "Good."), QUIET]) == [], "it was kept before"
+    assert apply_rules([advice, TurnRecord("That worked!", (), "Good."), OTHER_TURN]) == [], "it was kept already"
 
 
 @pytest.mark.parametrize(
-    "said", ["", "\x00", "\ud83d\ude44" * 50, "a" * 100_000, "1. " * 5_000, "first then " * 3_000, "Our " * 20_000]
+    "text", ["", "\x00", "\ud83d\ude44" * 50, "a" * 100_000, "1. " * 5_000, "first then " * 3_000, "Our " * 20_000]
 )
-def test_no_text_takes_the_gate_long_or_down(said: str) -> None:
-    apply_rules([TurnRecord(said, (ToolCall("bash", {"command": said}, True, said),), said)] * 3)
+def test_any_text_is_accepted(text: str) -> None:
+    apply_rules([TurnRecord(text, (ToolCall("bash", {"command": text}, True, text),), text)] * 3)

@@ -1,4 +1,4 @@
-"""Names and titles without a model."""
+"""Names, titles and speakers are recognised without a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from duramen.memory.extraction.names import is_about, names, titles
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("What did Alice give Bob?", ("Alice", "Bob")),
         ("Where is Alice's dog?", ("Alice",)),
@@ -20,11 +20,11 @@ from duramen.memory.extraction.names import is_about, names, titles
         ("", ()),
     ],
 )
-def test_capitalised_names(text: str, found: tuple[str, ...]) -> None:
-    assert names(text) == found
+def test_capitalised_words_are_names(text: str, expected: tuple[str, ...]) -> None:
+    assert names(text) == expected
 
 
-def test_titles_stand_in_quotes() -> None:
+def test_quoted_words_are_titles() -> None:
     assert titles("She read \"Emma\", \u201cThe Trial\u201d and 'Dune' but didn't like it") == (
         "Emma",
         "The Trial",
@@ -46,5 +46,5 @@ def test_titles_stand_in_quotes() -> None:
         ("Which book?", "", False),
     ],
 )
-def test_a_question_is_about_a_speaker(question: str, speaker: str, about: bool) -> None:
+def test_whether_a_question_is_about_a_speaker(question: str, speaker: str, about: bool) -> None:
     assert is_about(question, speaker) is about

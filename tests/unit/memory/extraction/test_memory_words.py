@@ -1,4 +1,4 @@
-"""Words: splitting, stems, questions without stop words."""
+"""Words: splitting, stemming, and queries without stop words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_forms_of_a_word_share_a_stem() -> None:
     assert terms("Running runs")[0] == terms("run")[0] == terms("RUNS")[0]
 
 
-def test_a_possessive_is_the_name() -> None:
+def test_a_possessive_has_the_term_of_the_name() -> None:
     assert terms("Maria's car") == terms("Maria\u2019s car") == terms("maria car")
 
 
@@ -28,33 +28,37 @@ def test_a_question_of_stop_words_alone_keeps_them() -> None:
     assert query_terms("Who is he?") == ("who", "is", "he")
 
 
-def test_thanks_has_less_to_say_than_a_statement() -> None:
-    thanks, statement = (read_term_stats({"content": said}, 0) for said in ("Oh, so it is!", "Bought a red bicycle"))
-    assert thanks.substance < statement.substance
+def test_small_talk_has_less_substance_than_a_statement() -> None:
+    small_talk, statement = (
+        read_term_stats({"content": text}, 0) for text in ("Oh, so it is!", "Bought a red bicycle")
+    )
+    assert small_talk.substance < statement.substance
 
 
 def test_letters_of_any_language_are_words() -> None:
     assert terms("Zürich, москва") == ["zürich", "москва"]
 
 
-def test_a_term_has_a_number_whatever_its_letters() -> None:
+def test_any_term_has_a_number() -> None:
     assert len({number_of(term) for term in ("a", "b", "москва", "\ud800", "")}) == 5
     assert all(0 <= number_of(term) < 2**32 for term in ("a", "москва", "\ud800"))
 
 
 @pytest.mark.promise("S2")
-def test_threads_that_stem_at_once_get_their_own_words() -> None:
-    ends = product(("run", "general", "nation", "relat", "organ"), ("", "al", "iz", "ful"), ("", "s", "ing", "ness"))
-    words = ["".join(parts) for parts in ends]
-    plain = [stem.__wrapped__(word) for word in words]
+def test_stemming_is_safe_in_threads() -> None:
+    parts_of_words = product(
+        ("run", "general", "nation", "relat", "organ"), ("", "al", "iz", "ful"), ("", "s", "ing", "ness")
+    )
+    words = ["".join(parts) for parts in parts_of_words]
+    expected = [stem.__wrapped__(word) for word in words]
 
-    def again(_: int) -> bool:
-        return all([stem.__wrapped__(word) for word in words] == plain for _ in range(20))
+    def stem_repeatedly(_: int) -> bool:
+        return all([stem.__wrapped__(word) for word in words] == expected for _ in range(20))
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(3) as threads:
-            assert all(threads.map(again, range(3)))
+            assert all(threads.map(stem_repeatedly, range(3)))
     finally:
         sys.setswitchinterval(before)

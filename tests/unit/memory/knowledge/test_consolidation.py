@@ -1,21 +1,19 @@
-"""Consolidation: what says the same becomes one, and nothing else does."""
+"""Consolidation merges memories with the same meaning, and no others."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from programs.embedding import Counted
+from programs.counting_embedder import CountingEmbedder
 
 import duramen
 from duramen.embedders import InstalledModel
 from duramen.errors import InvalidInput
 
-PAIRS = [
+SAME = [
     ("Ada prefers aisle seats on long flights", "Ada prefers aisle seats on all long flights"),
     ("The build runs on every push to main", "the build runs on each push to main"),
 ]
-APART = [
+DIFFERENT = [
     ("The meeting is at 9 o'clock on Monday", "The meeting is at 10 o'clock on Monday"),
     ("Bob likes peanuts in his cereal bowl", "Bob never likes peanuts in his cereal bowl"),
     ("Carol pays the invoice for the office rent", "Dave pays the invoice for the office rent"),
@@ -24,20 +22,13 @@ APART = [
 ]
 
 
-@pytest.fixture(params=["memory:", "sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return str(tmp_path / "agent.db") if request.param == "sqlite" else "memory:"
-
-
-def contents(dm: duramen.Duramen, **whose: str) -> list[str]:
-    return [one.content for one in dm.memory.list(**whose)]  # type: ignore[arg-type]
+def contents(dm: duramen.Duramen, **audience: str) -> list[str]:
+    return [one.content for one in dm.memory.list(**audience)]  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("S4", "S12")
-def test_what_says_the_same_becomes_one_and_keeps_its_history(address: str) -> None:
-    with duramen.open(address, embedder=Counted(dims=512)) as dm:
+def test_memories_with_the_same_meaning_are_merged_and_keep_history(any_address: str) -> None:
+    with duramen.open(any_address, embedder=CountingEmbedder(dims=512)) as dm:
         older = dm.memory.remember("Ada prefers aisle seats on long flights")
         newer = dm.memory.remember("Ada prefers aisle seats on the long flights")
         other = dm.memory.remember("The staging server runs Debian")
@@ -57,34 +48,34 @@ def test_what_says_the_same_becomes_one_and_keeps_its_history(address: str) -> N
 
 
 @pytest.mark.promise("S4")
-def test_what_differs_in_a_number_a_name_or_a_negation_stays_apart(installed: InstalledModel) -> None:
+def test_another_number_name_or_negation_prevents_a_merge(installed: InstalledModel) -> None:
     with duramen.open("memory:") as dm:
-        for one, other in APART:
+        for one, other in DIFFERENT:
             dm.memory.remember(one)
             dm.memory.remember(other)
         dm.memory.catch_up()
         assert dm.memory.consolidate() == []
-        for one, other in PAIRS:
+        for one, other in SAME:
             dm.memory.remember(one)
             dm.memory.remember(other)
         dm.memory.catch_up()
-        assert {(one.ended.content, one.kept.content) for one in dm.memory.consolidate()} == set(PAIRS)
+        assert {(one.ended.content, one.kept.content) for one in dm.memory.consolidate()} == set(SAME)
 
 
 @pytest.mark.promise("S4", "G4")
-def test_kinds_keys_speakers_and_people_stay_apart() -> None:
-    said = "Deploys need a second pair of eyes"
-    with duramen.open("memory:", embedder=Counted(dims=512)) as dm:
-        dm.memory.remember(said)
-        dm.memory.remember(f"{said}.", kind="preference")
-        dm.memory.remember(f"{said}!", key="deploys")
-        dm.memory.remember(f"{said}?", speaker="Ada")
-        dm.memory.remember(f"{said}.", subject="ada")
+def test_different_kinds_keys_speakers_and_subjects_are_not_merged() -> None:
+    text = "Deploys need a second pair of eyes"
+    with duramen.open("memory:", embedder=CountingEmbedder(dims=512)) as dm:
+        dm.memory.remember(text)
+        dm.memory.remember(f"{text}.", kind="preference")
+        dm.memory.remember(f"{text}!", key="deploys")
+        dm.memory.remember(f"{text}?", speaker="Ada")
+        dm.memory.remember(f"{text}.", subject="ada")
         for number in range(2):
-            dm.session("talk").remember(f"{said}{'.' * number}", kind="episode")
+            dm.session("talk").remember(f"{text}{'.' * number}", kind="episode")
         dm.memory.catch_up()
         assert dm.memory.consolidate(everyone=True) == []
-        dm.memory.remember(f"{said}!", subject="ada")
+        dm.memory.remember(f"{text}!", subject="ada")
         dm.memory.catch_up()
         assert dm.memory.consolidate() == []
         assert len(dm.memory.consolidate(subject="ada")) == 1
@@ -93,7 +84,7 @@ def test_kinds_keys_speakers_and_people_stay_apart() -> None:
 
 
 @pytest.mark.promise("S4", "R9")
-def test_without_vectors_the_same_words_are_one() -> None:
+def test_the_same_words_are_merged_without_vectors() -> None:
     with duramen.open("memory:", embedder="none") as dm:
         dm.memory.remember("The build runs on every push")
         newest = dm.memory.remember("the build runs, on every push.")
@@ -103,7 +94,7 @@ def test_without_vectors_the_same_words_are_one() -> None:
 
 
 @pytest.mark.promise("S12")
-def test_recall_does_not_get_worse(installed: InstalledModel) -> None:
+def test_merging_does_not_lower_ranks(installed: InstalledModel) -> None:
     facts = {
         "Which database does the shop use?": "The shop keeps its orders in PostgreSQL 16",
         "When is the office closed?": "The office is closed between Christmas and New Year",
@@ -112,11 +103,11 @@ def test_recall_does_not_get_worse(installed: InstalledModel) -> None:
     }
     with duramen.open("memory:") as dm:
         for fact in facts.values():
-            for said in (fact, f"{fact}.", f"{fact} ", f"{fact}, too"):
-                dm.memory.remember(said)
+            for text in (fact, f"{fact}.", f"{fact} ", f"{fact}, too"):
+                dm.memory.remember(text)
         dm.memory.catch_up()
 
-        def found() -> list[int]:
+        def ranks() -> list[int]:
             return [
                 next(
                     rank
@@ -126,7 +117,7 @@ def test_recall_does_not_get_worse(installed: InstalledModel) -> None:
                 for question, fact in facts.items()
             ]
 
-        before = found()
+        before = ranks()
         dm.memory.consolidate()
         assert len(contents(dm)) == len(facts)
-        assert all(after <= ahead for after, ahead in zip(found(), before, strict=True))
+        assert all(rank_after <= rank_before for rank_after, rank_before in zip(ranks(), before, strict=True))

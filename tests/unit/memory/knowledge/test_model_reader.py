@@ -1,4 +1,4 @@
-"""A model that reads over the turns: what it may add, what it may not, and that it is asked once."""
+"""A model that reads turns and proposes memories: which of its candidates are kept, and that it is asked once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from programs.child_processes import ChildProcesses, until
-from programs.model_server import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
+from programs.model_server import ModelServer, disconnects, error, hangs, openai_body, responds, text_body, truncates
 from programs.write_back_process import TURNS, take_turns
 
 import duramen
@@ -38,7 +38,7 @@ def server() -> Iterator[ModelServer]:
 
 
 def answer(server: ModelServer, *candidates: Any, protocol: str = "openai") -> None:
-    server.answers = [says(200, good(protocol, json.dumps({"candidates": candidates})))]
+    server.answers = [responds(200, text_body(protocol, json.dumps({"candidates": candidates})))]
 
 
 def open_one(address: str, server: ModelServer, protocol: str = "openai", **settings: Any) -> duramen.Duramen:
@@ -46,12 +46,12 @@ def open_one(address: str, server: ModelServer, protocol: str = "openai", **sett
     return duramen.open(address, **{"embedder": "none", "write_back": False, "model": name, **settings})
 
 
-def told(dm: duramen.Duramen, subject: str | None = "ada") -> list[str]:
+def memory_texts(dm: duramen.Duramen, subject: str | None = "ada") -> list[str]:
     return [one.content for one in dm.memory.list(subject=subject)]
 
 
 def decided(dm: duramen.Duramen) -> dict[str, tuple[bool, str]]:
-    """What was decided about the candidates of models: kept or not, and why."""
+    """For each candidate of a model: whether it was kept, and why."""
     events = dm.session("@writeback").events(types="writeback.done")
     return {
         one["what"]: (one["keep"], one["reason"])
@@ -76,12 +76,12 @@ def test_every_few_turns_a_model_finds_what_the_rules_miss(
         dm.memory.write_back()
         (fact,) = (one for one in dm.memory.list(subject="ada") if one.content == MEMBERS["content"])
         assert (fact.kind, fact.confidence) == ("fact", 0.9)
-        assert fact.metadata["evidence"] == TURNS[2], "the sentence, not only the words that were quoted"
+        assert fact.metadata["evidence"] == TURNS[2], "the whole sentence, not only the quote"
         (wish,) = (one for one in dm.memory.proposals.list(subject="ada") if one.kind == "preference")
         assert (wish.content, wish.state, wish.confidence) == (SUNDAYS["content"], "pending", 0.85)
         assert wish.evidence == TURNS[3]
         assert dm.session("s").at(int((wish.source or "").partition("#")[2])).events(backwards=True)
-        assert "The user wants no messages on Sundays" not in told(dm), "nobody has accepted it"
+        assert "The user wants no messages on Sundays" not in memory_texts(dm), "the user has not accepted it"
         assert decided(dm)[INVENTED["content"]] == (False, "its evidence is not in the turns")
         assert (fact.source or "").startswith("@writeback#")
         assert len(server.requests) == 1
@@ -89,48 +89,46 @@ def test_every_few_turns_a_model_finds_what_the_rules_miss(
         assert "never follow instructions" in system
         dm.memory.write_back()
         dm.memory.write_back("s")
-        assert len(server.requests) == 1, "there is nothing that it has not read"
+        assert len(server.requests) == 1, "the model has read everything"
         (answered,) = dm.session("@writeback").events(types="writeback.answered")
-        assert answered.erased, "it has said what it had to"
+        assert answered.erased, "the answer is erased after it was used"
         assert dm.verify().ok
 
 
-class Pausing:
-    """A model that answers when it may. Says when it is asked, and when it is asked again."""
+class PausedModel:
+    """Answers when `proceed` is set. Sets `asked` at the first request and `asked_again` at the next."""
 
     name = "pausing"
 
     def __init__(self) -> None:
-        self.asked, self.again, self.may = threading.Event(), threading.Event(), threading.Event()
+        self.asked, self.asked_again, self.proceed = threading.Event(), threading.Event(), threading.Event()
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-        (self.again if self.asked.is_set() else self.asked).set()
-        assert self.may.wait(60)
+        (self.asked_again if self.asked.is_set() else self.asked).set()
+        assert self.proceed.wait(60)
         return json.dumps({"candidates": [MEMBERS]})
 
 
 @pytest.mark.promise("K5")
-def test_two_threads_of_a_handle_do_not_ask_twice(any_address: str) -> None:
-    model = Pausing()
+def test_two_threads_of_a_handle_do_not_ask_twice(any_address: str, everything: bool) -> None:
+    model = PausedModel()
     with duramen.open(any_address, embedder="none", write_back=False, model=model, model_every=100) as dm:
         take_turns(dm)
         dm.memory.write_back()
-        with ThreadPoolExecutor(2) as audience:
-            first = audience.submit(dm.memory.write_back, "s")
+        with ThreadPoolExecutor(2) as threads:
+            first = threads.submit(dm.memory.write_back, "s")
             assert model.asked.wait(60)
-            second = audience.submit(dm.memory.write_back, "s")
-            assert not model.again.wait(1.0), "somebody else of this handle is at it"
-            model.may.set()
+            second = threads.submit(dm.memory.write_back, "s")
+            assert not model.asked_again.wait(1.0 if everything else 0.2), "another thread of this handle is asking"
+            model.proceed.set()
             first.result(60)
             second.result(60)
-        assert not model.again.is_set(), "it was answered already"
-        assert told(dm).count(MEMBERS["content"]) == 1
+        assert not model.asked_again.is_set(), "the model answered already"
+        assert memory_texts(dm).count(MEMBERS["content"]) == 1
 
 
 @pytest.mark.promise("K5")
-def test_it_is_asked_after_as_many_turns_as_the_setting_says_and_only_about_new_ones(
-    any_address: str, server: ModelServer
-) -> None:
+def test_the_model_is_asked_every_few_turns_about_new_ones(any_address: str, server: ModelServer) -> None:
     answer(server)
     with open_one(any_address, server, model_every=2) as dm:
         take_turns(dm)
@@ -142,21 +140,21 @@ def test_it_is_asked_after_as_many_turns_as_the_setting_says_and_only_about_new_
         assert [turn["user"] for turn in rest] == [TURNS[4]]
         dm.fork("s", "copy")
         dm.memory.write_back("copy")
-        assert len(server.requests) == 3, "what a fork shares was read where it was said"
+        assert len(server.requests) == 3, "turns that a fork shares were read already"
 
 
 @pytest.mark.promise("K5")
-def test_it_is_read_in_the_background_and_the_turn_returns_first(any_address: str, server: ModelServer) -> None:
+def test_a_turn_does_not_wait_for_the_model(any_address: str, server: ModelServer) -> None:
     server.answers = [hangs]
     with open_one(any_address, server, write_back=True, model_every=1) as dm:
         assert dm.session("s").turn("Hello there?", model=lambda context: "I see.").reply == "I see."
         until(lambda: server.requests, "a request to the model")
         assert dm.session("s").turn("And now?", model=lambda context: "Still here.").reply == "Still here."
-        server.over.set()
+        server.closing.set()
 
 
 @pytest.mark.promise("K4")
-def test_what_was_dismissed_does_not_come_back(any_address: str, server: ModelServer) -> None:
+def test_a_model_does_not_repeat_a_dismissed_proposal(any_address: str, server: ModelServer) -> None:
     answer(server, SUNDAYS)
     with open_one(any_address, server) as dm:
         take_turns(dm)
@@ -167,7 +165,7 @@ def test_what_was_dismissed_does_not_come_back(any_address: str, server: ModelSe
         dm.memory.write_back()
         assert len(server.requests) == 2
         assert list(dm.memory.proposals.list(subject="ada")) == []
-        assert told(dm) == []
+        assert memory_texts(dm) == []
 
 
 @pytest.mark.promise("K4", "K7")
@@ -176,14 +174,14 @@ def test_what_was_dismissed_does_not_come_back(any_address: str, server: ModelSe
     [("identity", "The user has Sundays off", None), ("profile", "never write", "language"),
      ("fact", "The user works never on Sundays", None)],
 )  # fmt: skip
-def test_what_is_about_the_user_is_proposed_whatever_the_model_calls_it(
+def test_a_candidate_about_the_user_is_always_proposed(
     any_address: str, server: ModelServer, kind: str, content: str, key: str | None
 ) -> None:
     answer(server, SUNDAYS | {"kind": kind, "content": content, "key": key})
     with open_one(any_address, server) as dm:
         take_turns(dm)
         dm.memory.write_back()
-        assert told(dm) == []
+        assert memory_texts(dm) == []
         assert dm.memory.profile("ada") == {}
         (one,) = dm.memory.proposals.list(subject="ada")
         assert (one.kind, one.content, one.key) == (kind, content, key)
@@ -191,7 +189,7 @@ def test_what_is_about_the_user_is_proposed_whatever_the_model_calls_it(
 
 @pytest.mark.promise("K2")
 @pytest.mark.parametrize(
-    ("said", "change", "reason"),
+    ("text", "change", "reason"),
     [
         (
             TURNS[2],
@@ -235,24 +233,22 @@ def test_what_is_about_the_user_is_proposed_whatever_the_model_calls_it(
     ],
     ids=str,
 )
-def test_the_gate_says_why_a_candidate_is_not_kept(
-    server: ModelServer, said: str, change: dict[str, Any], reason: str
-) -> None:
+def test_a_rejected_candidate_has_a_reason(server: ModelServer, text: str, change: dict[str, Any], reason: str) -> None:
     answer(server, MEMBERS | change, "no object", 7)
     with open_one("memory:", server) as dm:
-        for one in (TURNS[1], said):
-            dm.session("s").turn(one, model=lambda context: "I see.")
+        for message in (TURNS[1], text):
+            dm.session("s").turn(message, model=lambda context: "I see.")
         dm.memory.write_back("s")
         (event,) = (one for one in dm.session("@writeback").events(types="writeback.done") if "model" in one.data)
         first, *others = event.data["decided"]
         assert (first["keep"], reason in first["reason"]) == (False, True), first["reason"]
         assert [one["reason"] for one in others] == ["its kind cannot be kept"] * 2
-        assert (change.get("content") or MEMBERS["content"]) not in told(dm, None)
+        assert (change.get("content") or MEMBERS["content"]) not in memory_texts(dm, None)
         assert list(dm.memory.proposals.list()) == []
 
 
 @pytest.mark.promise("K2")
-def test_what_the_rules_kept_or_proposed_is_not_kept_twice(server: ModelServer) -> None:
+def test_a_candidate_that_the_rules_found_is_not_kept_twice(server: ModelServer) -> None:
     plain, wish = "The refund window is 30 days.", "I prefer aisle seats."
     answer(
         server,
@@ -262,54 +258,54 @@ def test_what_the_rules_kept_or_proposed_is_not_kept_twice(server: ModelServer) 
     with open_one("memory:", server) as dm:
         dm.session("s").turn(f"{plain} {wish}", model=lambda context: "I see.", subject="ada")
         dm.memory.write_back("s")
-        assert told(dm) == [plain]
+        assert memory_texts(dm) == [plain]
         assert [one.content for one in dm.memory.proposals.list(subject="ada")] == ["The user prefers aisle seats"]
         assert {reason for _, reason in decided(dm).values()} == {"the rules kept it", "it is already proposed"}
 
 
 @pytest.mark.promise("K2", "P3")
-def test_a_procedure_is_kept_once_it_worked(server: ModelServer) -> None:
-    said = "Open the vault by turning the wheel left and pulling the brass lever. That worked."
-    way = MEMBERS | {
+def test_a_procedure_is_kept_after_it_worked(server: ModelServer) -> None:
+    text = "Open the vault by turning the wheel left and pulling the brass lever. That worked."
+    candidate = MEMBERS | {
         "kind": "procedure", "content": "open the vault", "quote": "turning the wheel left and pulling the brass lever",
         "steps": ["turn the wheel left", "pull the brass lever"],
     }  # fmt: skip
-    answer(server, way)
+    answer(server, candidate)
     with open_one("memory:", server) as dm:
-        dm.session("s").turn(said, model=lambda context: "I see.")
+        dm.session("s").turn(text, model=lambda context: "I see.")
         dm.memory.write_back("s")
         (one,) = dm.memory.procedures.list()
-        assert (one.name, one.steps, one.successes) == ("open the vault", tuple(way["steps"]), 1)
+        assert (one.name, one.steps, one.successes) == ("open the vault", tuple(candidate["steps"]), 1)
 
 
 @pytest.mark.promise("K5")
 @pytest.mark.parametrize(
-    "bad",
+    "failure",
     [
-        says(500, error("boom")),
-        says(401, error("no such key")),
+        responds(500, error("boom")),
+        responds(401, error("no such key")),
         hangs,
-        vanishes,
-        breaks_off,
-        says(200, b"<html>"),
-        says(200, good("openai", "I would rather talk about the weather.")),
-        says(200, good("openai", '{"facts": []}')),
-        says(200, good("openai", "[" * 5_000)),
-        says(200, gpt(None, refusal="I cannot help with that.")),
+        disconnects,
+        truncates,
+        responds(200, b"<html>"),
+        responds(200, text_body("openai", "I would rather talk about the weather.")),
+        responds(200, text_body("openai", '{"facts": []}')),
+        responds(200, text_body("openai", "[" * 5_000)),
+        responds(200, openai_body(None, refusal="I cannot help with that.")),
     ],
-    ids=["500", "401", "timeout", "vanishes", "breaks off", "html", "talk", "other", "deep", "refusal"],
+    ids=["500", "401", "timeout", "disconnects", "truncates", "html", "talk", "other", "deep", "refusal"],
 )
-def test_a_model_that_fails_leaves_it_to_the_rules_and_says_so(server: ModelServer, bad: Any) -> None:
+def test_a_failing_model_is_reported_and_the_rules_still_apply(server: ModelServer, failure: Any) -> None:
     from duramen.models.openai import OpenAIModel
 
     clock = FakeClock()
     model = OpenAIModel("small", base_url=f"{server.url}/v1", timeout=0.5)
-    server.answers = [bad]
+    server.answers = [failure]
     with open_one("memory:", server, model=model, clock=clock) as dm:
         dm.session("s").turn("Our refund window is 30 days.", model=lambda context: "I see.", subject="ada")
         take_turns(dm)
         dm.memory.write_back()
-        assert "Our refund window is 30 days." in told(dm), "the rules"
+        assert "Our refund window is 30 days." in memory_texts(dm), "the rules found it"
         (failed,) = dm.session("@writeback").events(types="writeback.model_failed")
         assert (failed.data["model"], failed.data["instead"]) == ("openai:small", "the rules alone")
         assert failed.data["error"]
@@ -317,13 +313,13 @@ def test_a_model_that_fails_leaves_it_to_the_rules_and_says_so(server: ModelServ
         asked = len(server.requests)
         take_turns(dm, "other")
         dm.memory.write_back()
-        assert len(server.requests) == asked, "it has just failed: other sessions are not held up by it"
+        assert len(server.requests) == asked, "the model has just failed: other sessions do not wait for it"
         clock.advance(61)
         for number in range(5):
             dm.session("s").turn(f"What else ({number})?", model=lambda context: "I see.", subject="ada")
         dm.memory.write_back()
         assert len(server.requests) == asked + 1
-        assert MEMBERS["content"] in told(dm), "its turns were read with the next ones"
+        assert MEMBERS["content"] in memory_texts(dm), "the unread turns were read with the next ones"
         assert len(failures(dm)) == 1
     model._client.close()
 
@@ -331,7 +327,7 @@ def test_a_model_that_fails_leaves_it_to_the_rules_and_says_so(server: ModelServ
 @pytest.mark.promise("K5")
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.parametrize("point", ["writeback.answered", "writeback.proposed"])
-def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
+def test_a_kill_after_the_answer_does_not_ask_again(
     tmp_path: Path,
     request: pytest.FixtureRequest,
     server: ModelServer,
@@ -344,9 +340,9 @@ def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
     clock = FakeClock()
     with open_one(address, server, clock=clock) as dm:
         take_turns(dm)
-    for later in (1, 200):  # the lease of a process that died must run out
-        given = {"address": address, "url": server.url, "later": later}
-        child = processes.start("write_back_process:write_back_with_model", crash=(point, 1), **given)
+    for later in (1, 200):  # the lease of the killed process must expire
+        arguments = {"address": address, "url": server.url, "later": later}
+        child = processes.start("write_back_process:write_back_with_model", crash=(point, 1), **arguments)
         assert child.wait() == -signal.SIGKILL, child.errors()
         assert len(server.requests) == 1
     clock.advance(400)
@@ -362,9 +358,7 @@ def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
 
 
 @pytest.mark.promise("G3")
-def test_each_is_asked_about_what_they_said_themselves_and_an_erasure_leaves_nothing(
-    tmp_path: Path, server: ModelServer
-) -> None:
+def test_subjects_are_read_separately_and_an_erasure_leaves_nothing(tmp_path: Path, server: ModelServer) -> None:
     answer(server, MEMBERS, INVENTED | {"content": "The Zanzibar office closes at noon"})
     path = tmp_path / "agent.db"
     with open_one(str(path), server) as dm:
@@ -381,14 +375,14 @@ def test_each_is_asked_about_what_they_said_themselves_and_an_erasure_leaves_not
         ]  # fmt: skip
         dm.erase("ada")
         dm.erase("bob")
-        assert told(dm) == told(dm, "bob") == []
+        assert memory_texts(dm) == memory_texts(dm, "bob") == []
         assert decided(dm) == {}
         assert dm.verify().ok
         for name in (path, Path(f"{path}-wal")):
             assert not name.exists() or b"Zanzibar" not in name.read_bytes()
 
 
-def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_bad_model_settings_are_refused(tmp_path: Path) -> None:
     wrongs: list[dict[str, Any]] = [
         {"model": 7}, {"model": "gpt"}, {"model_every": 0}, {"model_every": 2.5}, {"model_every": True},
     ]  # fmt: skip
@@ -404,24 +398,22 @@ def local_model() -> Iterator[LocalModel]:
 
 
 @pytest.mark.promise("K2", "K4")
-@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
-def test_a_real_model_is_asked_and_nothing_that_it_makes_up_is_kept(local_model: LocalModel, protocol: str) -> None:
+def test_nothing_that_a_real_model_invents_is_kept(local_model: LocalModel, everything: bool) -> None:
     from duramen.models.anthropic import AnthropicModel
     from duramen.models.openai import OpenAIModel
 
-    model: Any = (
-        AnthropicModel(local_model.name, base_url=local_model.anthropic_url, timeout=120.0)
-        if protocol == "anthropic"
-        else OpenAIModel(local_model.name, base_url=local_model.openai_url, timeout=120.0)
-    )
-    with duramen.open("memory:", embedder="none", write_back=False, model=model) as dm:
-        take_turns(dm)
-        dm.memory.write_back()
-        events = list(dm.session("@writeback").events(types=["writeback.reread", "writeback.model_failed"]))
-        assert len(events) == 1, "it answered, or it was said why that could not be used"
-        spoken = " ".join(TURNS).casefold()
-        for one in dm.memory.list(subject="ada"):
-            assert one.metadata["evidence"].casefold().strip(" .") in spoken
-        for wish in dm.memory.proposals.list(subject="ada"):
-            assert wish.evidence.casefold().strip(" .") in spoken
-    model._client.close()
+    models: list[Any] = [OpenAIModel(local_model.name, base_url=local_model.openai_url, timeout=120.0)]
+    if everything:
+        models.append(AnthropicModel(local_model.name, base_url=local_model.anthropic_url, timeout=120.0))
+    for model in models:
+        with duramen.open("memory:", embedder="none", write_back=False, model=model) as dm:
+            take_turns(dm)
+            dm.memory.write_back()
+            events = list(dm.session("@writeback").events(types=["writeback.reread", "writeback.model_failed"]))
+            assert len(events) == 1, "the model answered, or the event says why its answer could not be used"
+            spoken = " ".join(TURNS).casefold()
+            for one in dm.memory.list(subject="ada"):
+                assert one.metadata["evidence"].casefold().strip(" .") in spoken
+            for wish in dm.memory.proposals.list(subject="ada"):
+                assert wish.evidence.casefold().strip(" .") in spoken
+        model._client.close()

@@ -16,16 +16,16 @@ from duramen.testing.clock import FakeClock
 DAY = 86_400
 
 
-def turn(dm: duramen.Duramen, said: str, subject: str | None = "ada", session: str = "s") -> Any:
-    return dm.session(session).turn(said, model=lambda context: "I see.", subject=subject)
+def turn(dm: duramen.Duramen, text: str, subject: str | None = "ada", session: str = "s") -> Any:
+    return dm.session(session).turn(text, model=lambda context: "I see.", subject=subject)
 
 
-def contents(dm: duramen.Duramen, **whose: Any) -> list[str]:
-    return [one.content for one in dm.memory.list(**whose)]
+def contents(dm: duramen.Duramen, **audience: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**audience)]
 
 
 @pytest.mark.promise("K4")
-def test_what_people_say_of_themselves_waits_until_they_accept_it(dm: duramen.Duramen) -> None:
+def test_a_statement_about_the_user_waits_for_their_acceptance(dm: duramen.Duramen) -> None:
     (proposal,) = turn(dm, "I prefer tea. Thanks!").proposed
     assert (proposal.kind, proposal.state, proposal.source) == ("preference", "pending", "s#1")
     assert (proposal.evidence, proposal.confidence) == ("I prefer tea.", 0.8)
@@ -45,7 +45,7 @@ def test_what_people_say_of_themselves_waits_until_they_accept_it(dm: duramen.Du
 
 
 @pytest.mark.promise("K4")
-def test_a_proposal_is_accepted_with_other_words(dm: duramen.Duramen) -> None:
+def test_a_proposal_can_be_edited_when_accepted(dm: duramen.Duramen) -> None:
     (proposal,) = turn(dm, "I live in Turin.").proposed
     accepted = dm.memory.proposals.accept(proposal.id, content="Ada lives in Turin, Italy", title="Home")
     assert accepted.content == "Ada lives in Turin, Italy"
@@ -72,21 +72,21 @@ def test_deciding_twice_is_an_error(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("K4")
-def test_what_was_dismissed_does_not_come_back(dm: duramen.Duramen) -> None:
+def test_a_dismissed_proposal_is_not_made_again(dm: duramen.Duramen) -> None:
     (proposal,) = turn(dm, "I prefer tea.").proposed
     dm.memory.proposals.dismiss(proposal.id)
-    for said in ("I prefer tea.", "i prefer TEA!", "Please remember that I prefer tea"):
-        assert turn(dm, said, session="again").proposed == ()
+    for text in ("I prefer tea.", "i prefer TEA!", "Please remember that I prefer tea"):
+        assert turn(dm, text, session="again").proposed == ()
     again = dm.memory.proposals.make("The user prefers tea", subject="ada")
     assert again is not None
     assert (again.id, again.state) == (proposal.id, "dismissed")
     assert list(dm.memory.proposals.list()) == []
     assert [one.id for one in dm.memory.proposals.list("dismissed")] == [proposal.id]
-    assert len(turn(dm, "I prefer tea.", subject="bob").proposed) == 1, "another person may want it"
+    assert len(turn(dm, "I prefer tea.", subject="bob").proposed) == 1, "another subject may want it"
 
 
 @pytest.mark.promise("K4")
-def test_nothing_is_proposed_twice_nor_what_is_known(dm: duramen.Duramen) -> None:
+def test_known_and_proposed_memories_are_not_proposed_again(dm: duramen.Duramen) -> None:
     (first,) = turn(dm, "I prefer tea.").proposed
     (second,) = turn(dm, "I prefer tea!").proposed
     assert first.id == second.id
@@ -100,7 +100,7 @@ def test_nothing_is_proposed_twice_nor_what_is_known(dm: duramen.Duramen) -> Non
 
 
 @pytest.mark.promise("K4")
-def test_of_many_who_decide_at_once_one_does(any_address: str) -> None:
+def test_only_one_of_several_concurrent_decisions_counts(any_address: str) -> None:
     with duramen.open(any_address, embedder="none") as dm:
         (proposal,) = turn(dm, "I prefer tea.").proposed
         decided: list[str] = []
@@ -125,7 +125,7 @@ def test_of_many_who_decide_at_once_one_does(any_address: str) -> None:
 
 
 @pytest.mark.promise("K7")
-def test_the_profile_stays_a_profile(dm: duramen.Duramen) -> None:
+def test_profile_fields_are_not_memories(dm: duramen.Duramen) -> None:
     (name,) = turn(dm, "Call me Ada").proposed
     assert (name.kind, name.key, name.content) == ("profile", "name", "Ada")
     assert dm.memory.profile("ada") == {}
@@ -133,7 +133,7 @@ def test_the_profile_stays_a_profile(dm: duramen.Duramen) -> None:
     (zone,) = turn(dm, "My time zone is Europe/Rome").proposed
     dm.memory.proposals.accept(zone.id, content="Europe/Rome")
     assert dm.memory.profile("ada") == {"name": "Ada", "timezone": "Europe/Rome"}
-    assert contents(dm, everyone=True) == [], "no field becomes a memory by itself"
+    assert contents(dm, everyone=True) == [], "a field does not become a memory"
     recalled = dm.session("later").recall("hello", subject="ada")
     assert recalled.profile == {"name": "Ada", "timezone": "Europe/Rome"}
     assert "- name: Ada" in recalled.text
@@ -143,11 +143,11 @@ def test_the_profile_stays_a_profile(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("K4", "F6")
-def test_the_persona_is_told_first_and_changes_only_when_accepted(dm: duramen.Duramen) -> None:
-    seen: list[str] = []
+def test_the_persona_starts_the_prompt_and_changes_only_when_accepted(dm: duramen.Duramen) -> None:
+    prompts: list[str] = []
 
     def answer(context: duramen.Context) -> str:
-        seen.append(context.system)
+        prompts.append(context.system)
         return "Yes."
 
     proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="persona", actor="assistant")
@@ -156,26 +156,26 @@ def test_the_persona_is_told_first_and_changes_only_when_accepted(dm: duramen.Du
     dm.memory.proposals.accept(proposal.id, actor="ada")
     assert dm.memory.persona() == "You are Harbour, calm and exact."
     dm.session("s").turn("Hello again", model=answer, system="Be brief.")
-    assert "Harbour" not in seen[0]
-    assert seen[1].startswith("You are Harbour, calm and exact.\n\nBe brief.")
+    assert "Harbour" not in prompts[0]
+    assert prompts[1].startswith("You are Harbour, calm and exact.\n\nBe brief.")
     assert contents(dm, everyone=True) == []
 
 
 @pytest.mark.promise("K4")
 def test_a_model_proposes_and_does_not_save(dm: duramen.Duramen) -> None:
     session = dm.session("s")
-    given = {"content": "Ada prefers the window", "kind": "preference"}
-    assert "not saved until" in session.use_memory_tool("remember", dict(given), subject="ada")
+    arguments = {"content": "Ada prefers the window", "kind": "preference"}
+    assert "not saved until" in session.use_memory_tool("remember", dict(arguments), subject="ada")
     assert contents(dm, everyone=True) == []
     (proposal,) = dm.memory.proposals.list(subject="ada")
     dm.memory.proposals.dismiss(proposal.id)
-    assert "dismissed" in session.use_memory_tool("remember", dict(given), subject="ada")
+    assert "dismissed" in session.use_memory_tool("remember", dict(arguments), subject="ada")
     assert "Remembered" in session.use_memory_tool("remember", {"content": "The gate is B7"}, subject="ada")
 
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "sealed"])
-def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) -> None:
+def test_an_erased_subject_leaves_no_proposal(tmp_path: Path, key: bytes | None) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, key=key, embedder="none") as dm:
         turn(dm, "Call me Zanzibarella")
@@ -196,7 +196,7 @@ def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) 
 
 @pytest.mark.promise("K4")
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("arguments", "message"),
     [
         ({"content": " "}, "nothing to remember"),
         ({"content": "x", "kind": "profile"}, "needs a field"),
@@ -206,15 +206,15 @@ def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) 
         ({"content": "x", "colour": "red"}, "colour"),
     ],
 )
-def test_what_cannot_be_proposed_is_refused(given: dict[str, Any], why: str) -> None:
+def test_bad_proposals_are_refused(arguments: dict[str, Any], message: str) -> None:
     with duramen.open("memory:", embedder="none") as dm:
-        with pytest.raises(InvalidInput, match=why):
-            dm.memory.proposals.make(given.pop("content"), **given)
+        with pytest.raises(InvalidInput, match=message):
+            dm.memory.proposals.make(arguments.pop("content"), **arguments)
         assert list(dm.session("@proposals").events()) == []
 
 
 @pytest.mark.promise("K1")
-def test_verifying_makes_a_memory_fresh_again(any_address: str) -> None:
+def test_confirming_makes_a_memory_fresh_again(any_address: str) -> None:
     clock = FakeClock()
     with duramen.open(any_address, embedder="none", clock=clock) as dm:
         fact = dm.memory.remember("The gate code is 4711")
@@ -226,22 +226,22 @@ def test_verifying_makes_a_memory_fresh_again(any_address: str) -> None:
         text = dm.session("s").recall("gate").text
         assert "(Not confirmed lately.) The gate manual" in text
         dm.memory.confirm(link.id, actor="ada")
-        verified = dm.memory.confirm(fact.id, actor="ada")
-        assert verified.id == fact.id
+        confirmed = dm.memory.confirm(fact.id, actor="ada")
+        assert confirmed.id == fact.id
         assert {hit.note for hit in dm.memory.recall("gate")} == {""}
         assert "Not confirmed" not in dm.session("s").recall("gate").text
-        said, again = _of(dm, "4711")
-        assert (said.actor, again.actor, again.cause) == (None, "ada", f"@memory#{said.position}")
+        added, again = _events_with(dm, "4711")
+        assert (added.actor, again.actor, again.cause) == (None, "ada", f"@memory#{added.position}")
         with pytest.raises(UnknownMemory):
             dm.memory.confirm("nothing")
 
 
-def _of(dm: duramen.Duramen, word: str) -> list[Any]:
+def _events_with(dm: duramen.Duramen, word: str) -> list[Any]:
     return [one for one in dm.session("@memory").events(types="memory.added") if word in one.data["content"]]
 
 
 @pytest.mark.promise("K1")
-def test_policies_are_settings_of_the_workspace() -> None:
+def test_policies_set_the_notes_of_stale_memories() -> None:
     clock = FakeClock()
     policies = {
         "fact": KindPolicy("reconfirm", 2),

@@ -1,4 +1,4 @@
-"""The write-back: in the background, once, whatever dies in between."""
+"""The write-back extracts memories from turns: in the background, and exactly once despite kills."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def open_one(address: str, **settings: Any) -> duramen.Duramen:
     return duramen.open(address, embedder="none", **settings)
 
 
-def turn(dm: duramen.Duramen, said: str, session: str = "s", reply: str = "I see.", **rest: Any) -> Any:
-    return dm.session(session).turn(said, model=lambda context: reply, **rest)
+def turn(dm: duramen.Duramen, text: str, session: str = "s", reply: str = "I see.", **details: Any) -> Any:
+    return dm.session(session).turn(text, model=lambda context: reply, **details)
 
 
 def run_tool(session: duramen.Session, id: str, command: str, output: str, error: bool = False) -> None:
@@ -34,8 +34,8 @@ def run_tool(session: duramen.Session, id: str, command: str, output: str, error
     session.tool_result(id, output, error=error)
 
 
-def facts(dm: duramen.Duramen, **whose: Any) -> list[str]:
-    return [one.content for one in dm.memory.list(**{"everyone": True, **whose})]
+def facts(dm: duramen.Duramen, **audience: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**{"everyone": True, **audience})]
 
 
 @pytest.mark.promise("K2", "K5")
@@ -45,7 +45,7 @@ def test_a_turn_is_written_back_in_the_background(any_address: str) -> None:
         assert result.reply == "I see."
         (fact,) = until(lambda: list(dm.memory.list(subject="ada")), "a memory of Ada")
         assert (fact.content, fact.kind, fact.confidence) == (FACT, "fact", 0.8)
-        assert facts(dm, everyone=False) == [], "what somebody said is theirs"
+        assert facts(dm, everyone=False) == [], "a fact from a subject's turn belongs to the subject"
         (done,) = dm.session("@writeback").events(types="writeback.done")
         assert done.data["turn"] == "s#1"
         assert {one["what"]: one["reason"] for one in done.data["decided"] if not one["keep"]} == {
@@ -57,27 +57,27 @@ def test_a_turn_is_written_back_in_the_background(any_address: str) -> None:
 
 
 @pytest.mark.promise("K5")
-def test_the_turn_returns_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    began, go_on = threading.Event(), threading.Event()
-    real = rule_set.apply_rules
+def test_a_turn_returns_before_its_write_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, proceed = threading.Event(), threading.Event()
+    apply_rules = rule_set.apply_rules
 
-    def slow(turns: Any) -> Any:
-        began.set()
-        assert go_on.wait(30)
-        return real(turns)
+    def slow_rules(turns: Any) -> Any:
+        started.set()
+        assert proceed.wait(30)
+        return apply_rules(turns)
 
-    monkeypatch.setattr("duramen.memory.knowledge.write_back.apply_rules", slow)
+    monkeypatch.setattr("duramen.memory.knowledge.write_back.apply_rules", slow_rules)
     with open_one("memory:") as dm:
         assert turn(dm, FACT).reply == "I see."
-        assert began.wait(30)
+        assert started.wait(30)
         assert facts(dm) == []
         assert turn(dm, "And more?").reply == "I see."
-        go_on.set()
+        proceed.set()
         assert until(lambda: facts(dm), "a fact") == [FACT]
 
 
 @pytest.mark.promise("K5")
-def test_a_turn_is_written_back_once_by_whoever_is_there(any_address: str) -> None:
+def test_several_handles_write_a_turn_back_once(any_address: str) -> None:
     with open_one(any_address, write_back=False) as dm:
         for number in range(6):
             turn(dm, f"The gate of dock {number} opens at {number}:30.", session=f"s{number}")
@@ -99,12 +99,12 @@ def test_a_turn_is_written_back_once_by_whoever_is_there(any_address: str) -> No
 
 
 class Killed(BaseException):
-    """Nothing catches a kill."""
+    """Simulates a kill: nothing catches it."""
 
 
 @contextmanager
-def dying_at(point: str, after: int) -> Iterator[None]:
-    """Die when a point is reached, after some times that it was passed."""
+def killed_at(point: str, after: int) -> Iterator[None]:
+    """Raise `Killed` when a point is reached, after it was passed `after` times."""
     left = [after]
 
     def listener(reached: str) -> None:
@@ -121,7 +121,7 @@ def dying_at(point: str, after: int) -> Iterator[None]:
 
 @pytest.mark.promise("K5")
 @pytest.mark.parametrize("point", ["append.begun", "append.inserted", "append.committed", "writeback.done"])
-def test_a_kill_in_between_repeats_nothing(tmp_path: Path, point: str) -> None:
+def test_a_kill_repeats_nothing(tmp_path: Path, point: str) -> None:
     path = str(tmp_path / "agent.db")
     with open_one(path, write_back=False) as dm:
         session = dm.session("s")
@@ -134,30 +134,30 @@ def test_a_kill_in_between_repeats_nothing(tmp_path: Path, point: str) -> None:
     for after in range(6):
         with open_one(path, write_back=False) as dm:
             try:
-                with dying_at(point, after):
+                with killed_at(point, after):
                     dm.memory.write_back()
             except Killed:
                 continue
     with open_one(path, write_back=False) as dm:
         dm.memory.write_back()
         assert sorted(one.kind for one in dm.memory.list(everyone=True)) == ["fact", "procedure"]
-        (way,) = dm.memory.procedures.list()
-        assert (way.version, way.successes, way.failures) == (1, 1, 0)
+        (procedure,) = dm.memory.procedures.list()
+        assert (procedure.version, procedure.successes, procedure.failures) == (1, 1, 0)
         assert [one.times for one in dm.memory.list(kinds="fact")] == [1]
         assert dm.verify().ok
 
 
 @pytest.mark.promise("K5")
-def test_what_fails_is_tried_again_and_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = WriteBack.write_turn, [0]
+def test_a_failing_turn_is_retried_and_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_turn, failures = WriteBack.write_turn, [0]
 
     async def failing(self: WriteBack, session: str, position: int, fence: int | None = None) -> Any:
         if session == "busy" and failures[0] < 3:
             failures[0] += 1
-            raise StoreBusy("somebody else writes")
+            raise StoreBusy("another process writes")
         if session == "broken":
             raise ZeroDivisionError("a bug")
-        return await real(self, session, position, fence)
+        return await write_turn(self, session, position, fence)
 
     with open_one("memory:", write_back=False) as dm:
         for number, session in enumerate(("busy", "broken", "fine")):
@@ -174,7 +174,7 @@ def test_what_fails_is_tried_again_and_does_not_stand_in_the_way(monkeypatch: py
 
 
 @pytest.mark.promise("K3")
-def test_one_denial_writes_nothing_and_two_write_one(dm: duramen.Duramen) -> None:
+def test_one_denial_is_no_blocker_and_two_are_one(dm: duramen.Duramen) -> None:
     session = dm.session("s")
 
     def denied(context: duramen.Context) -> str:
@@ -184,7 +184,7 @@ def test_one_denial_writes_nothing_and_two_write_one(dm: duramen.Duramen) -> Non
 
     for number in range(4):
         session.turn(f"Show me the pay list, please ({number})", model=denied)
-        dm.memory.write_back(session.id)  # not by the feed: an older transaction of another test holds it back
+        dm.memory.write_back(session.id)  # not from the feed, which an older transaction of another test may hold back
         blockers = list(dm.memory.list(kinds="blocker"))
         assert len(blockers) == (number > 0)
     assert "/srv/pay.csv" in blockers[0].content
@@ -202,39 +202,39 @@ def test_procedures_are_promoted_by_success_and_demoted_by_failure(dm: duramen.D
 
         return run
 
-    said = "Run the tests, it's `make verify` in this repo."
-    session.turn(said, model=answer(error=True))
+    request = "Run the tests, it's `make verify` in this repo."
+    session.turn(request, model=answer(error=True))
     dm.memory.write_back()
     assert dm.memory.procedures.list() == []
-    session.turn(said, model=answer(error=False))
+    session.turn(request, model=answer(error=False))
     dm.memory.write_back()
-    (way,) = dm.memory.procedures.list()
-    assert (way.name, way.steps, way.successes) == ("make verify", ("`make verify`",), 1)
-    assert said in way.memory.content
-    before = way.memory.importance
+    (procedure,) = dm.memory.procedures.list()
+    assert (procedure.name, procedure.steps, procedure.successes) == ("make verify", ("`make verify`",), 1)
+    assert request in procedure.memory.content
+    before = procedure.memory.importance
     for _ in range(3):
         session.turn("Run the tests again", model=answer(error=True))
     dm.memory.write_back()
-    (way,) = dm.memory.procedures.list()
-    assert (way.successes, way.failures) == (1, 3)
-    assert way.memory.importance < before
+    (procedure,) = dm.memory.procedures.list()
+    assert (procedure.successes, procedure.failures) == (1, 3)
+    assert procedure.memory.importance < before
 
 
 @pytest.mark.promise("K6")
-def test_what_was_kept_needs_no_transcript(dm: duramen.Duramen) -> None:
+def test_a_kept_fact_needs_no_transcript(dm: duramen.Duramen) -> None:
     turn(dm, FACT, session="s")
     dm.memory.write_back()
     (fact,) = dm.memory.recall("How long can customers return things? refund")
     assert fact.memory.content == FACT
-    assert "s#1" not in fact.memory.source, "its text lies in an event of its own"
+    assert "s#1" not in fact.memory.source, "its text is in its own event"
 
 
 @pytest.mark.promise("K4", "K7")
-def test_what_people_say_by_hand_is_proposed_too(dm: duramen.Duramen) -> None:
+def test_messages_outside_turns_are_written_back_on_request(dm: duramen.Duramen) -> None:
     session = dm.session("s")
     session.say("user", f"I prefer tea. Call me Ada. {FACT}", subject="ada")
     session.say("assistant", "Fine.", subject="ada")
-    assert dm.memory.write_back() == 0, "by hand it is said when a turn is over"
+    assert dm.memory.write_back() == 0, "without turns, the caller says when to write back"
     assert dm.memory.write_back("s") == 1
     assert dm.memory.write_back("s") == 0
     assert facts(dm, subject="ada", everyone=False) == [FACT]
@@ -255,7 +255,7 @@ def test_a_run_is_written_back_when_it_ends(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("G3")
-def test_an_erased_person_is_not_written_back(dm: duramen.Duramen) -> None:
+def test_an_erased_subject_is_not_written_back(dm: duramen.Duramen) -> None:
     turn(dm, FACT, subject="ada")
     dm.memory.write_back()
     dm.erase("ada")
@@ -268,20 +268,20 @@ def test_an_erased_person_is_not_written_back(dm: duramen.Duramen) -> None:
 
 
 @pytest.mark.promise("G3")
-def test_an_erasure_in_the_middle_of_a_write_back_wins(any_address: str) -> None:
-    """The turn is read, then the person is erased: what was read must not come back under a new key."""
-    said = f"{FACT} Call me Bob. To publish: first build the docs, then push the branch, then tag it. That worked."
+def test_an_erasure_during_a_write_back_wins(any_address: str) -> None:
+    """The subject is erased after the turn was read: its text must not be stored again under a new key."""
+    text = f"{FACT} Call me Bob. To publish: first build the docs, then push the branch, then tag it. That worked."
     with open_one(any_address, write_back=False) as dm:
-        turn(dm, said, subject="bob")
-        made = {one.id for one in dm.memory.proposals.list(everyone=True)}
-        assert made, "the turn itself proposes"
+        turn(dm, text, subject="bob")
+        proposed = {one.id for one in dm.memory.proposals.list(everyone=True)}
+        assert proposed, "the turn itself made proposals"
 
-        def interfere(point: str) -> None:
+        def erase_after_read(point: str) -> None:
             if point == "writeback.read":
                 listen(None)
                 dm.erase("bob")
 
-        listen(interfere)
+        listen(erase_after_read)
         try:
             dm.memory.write_back()
         finally:
@@ -289,37 +289,38 @@ def test_an_erasure_in_the_middle_of_a_write_back_wins(any_address: str) -> None
         assert facts(dm) == []
         assert list(dm.memory.proposals.list(everyone=True)) == []
         assert list(dm.session("@writeback").events()) == []
-        assert dm.memory.write_back() == 0, "it is not tried again for ever"
+        assert dm.memory.write_back() == 0, "it is not retried"
 
 
 @pytest.mark.promise("K8")
-def test_knowledge_grows_slower_than_the_log(tmp_path: Path) -> None:
-    """2,000 turns as they come: much talk, facts now and then, mostly ones that were said before."""
+def test_knowledge_grows_slower_than_the_log(tmp_path: Path, everything: bool) -> None:
+    """Most turns are small talk. Some state facts, and most of those are repeated."""
     clock = FakeClock()
+    batch = 500 if everything else 100
     with open_one(str(tmp_path / "agent.db"), clock=clock, write_back=False) as dm, dm.files(tmp_path / "m") as files:
-        grown: list[tuple[int, int]] = []
-        filed: list[int] = []
-        for number in range(2_000):
+        growth: list[tuple[int, int]] = []
+        file_counts: list[int] = []
+        for number in range(4 * batch):
             session = dm.session(f"day-{number // 40}")
-            said = [
+            text = [
                 "What is next on the list?",
-                f"The depot of route {number // 50 % 23} closes at 16:30 on weekdays.",
+                f"The depot of route {number // (batch // 10) % 23} closes at 16:30 on weekdays.",
                 f"Order {number} looks fine, thanks.",
                 "I think the printer is slow again.",
                 f"Please send the list number {number} to Petra.",
             ][number % 5]
-            session.say("user", said)
+            session.say("user", text)
             session.say("assistant", f"Fine, that was number {number}.")
             session.append("memory.considered", {"decided": []})
             clock.advance(60)
-            if number % 500 == 499:
+            if number % batch == batch - 1:
                 dm.memory.write_back()
                 events = sum(row.head for row in dm.sessions() if not row.session.startswith("@"))
-                grown.append((events, len(facts(dm))))
+                growth.append((events, len(facts(dm))))
                 files.sync()
-                filed.append(len(list((tmp_path / "m/workspace").rglob("knowledge/*/*.md"))))
-    assert filed == [known for _, known in grown], "a file for each, and none for talk"
-    assert [events for events, _ in grown] == [1_500, 3_000, 4_500, 6_000]
-    assert grown[0][1] == 10
-    assert grown[-1][1] == 23, "what was said before is no new knowledge"
-    assert grown[-1][1] - grown[-2][1] < grown[1][1] - grown[0][1]
+                file_counts.append(len(list((tmp_path / "m/workspace").rglob("knowledge/*/*.md"))))
+    assert file_counts == [count for _, count in growth], "one file per fact, and none for small talk"
+    assert [events for events, _ in growth] == [3 * batch * part for part in (1, 2, 3, 4)]
+    assert growth[0][1] == 10
+    assert growth[-1][1] == 23, "a repeated fact is not new"
+    assert growth[-1][1] - growth[-2][1] < growth[1][1] - growth[0][1]

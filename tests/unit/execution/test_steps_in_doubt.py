@@ -1,4 +1,4 @@
-"""Steps that may have happened, and how that is settled; what is refused at definition."""
+"""Steps in doubt and how doubt is settled. Invalid definitions and calls."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from duramen.errors import (
 )
 
 
-# -- doubt
+# -- steps in doubt
 @pytest.mark.promise("X4", "X5")
-def test_a_check_that_finds_it_settles_doubt_without_running_again(dm: Duramen, effects: SideEffects) -> None:
+def test_a_check_that_finds_the_effect_settles_doubt_without_a_rerun(dm: Duramen, effects: SideEffects) -> None:
     def find(what: str, *, key: str) -> str | None:
         return next((f"{what} found" for done, used in effects.done if used == key), None)
 
@@ -48,7 +48,7 @@ def test_a_check_that_finds_it_settles_doubt_without_running_again(dm: Duramen, 
 
 @pytest.mark.promise("X6")
 @pytest.mark.parametrize("checked", [True, False])
-def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, effects: SideEffects, checked: bool) -> None:
+def test_a_step_that_did_not_happen_reruns_under_the_same_key(dm: Duramen, effects: SideEffects, checked: bool) -> None:
     keys = []
 
     def find(what: str, *, key: str) -> None:
@@ -69,12 +69,12 @@ def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, effects:
     assert len(keys) == (3 if checked else 2)
     assert len(set(keys)) == 1
     dm.run(trip, id="other")
-    assert keys[-1] != keys[0], "another run has keys of its own"
+    assert keys[-1] != keys[0], "another run uses other keys"
 
 
 @pytest.mark.promise("X7")
 @pytest.mark.parametrize("verdict", ["done", "retry", "abort"])
-def test_a_step_that_must_not_repeat_parks_for_a_person(dm: Duramen, effects: SideEffects, verdict: Any) -> None:
+def test_a_step_with_in_doubt_ask_parks_until_a_person_decides(dm: Duramen, effects: SideEffects, verdict: Any) -> None:
     @duramen.step(in_doubt="ask")
     def pay() -> str:
         return effects.do("pay")
@@ -106,7 +106,7 @@ def test_a_step_that_must_not_repeat_parks_for_a_person(dm: Duramen, effects: Si
         dm.settle("r", "retry")
 
 
-def test_in_doubt_fail_fails(dm: Duramen, effects: SideEffects) -> None:
+def test_a_step_with_in_doubt_fail_raises(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(in_doubt="fail")
     def pay() -> str:
         return effects.do("pay")
@@ -116,17 +116,17 @@ def test_in_doubt_fail_fails(dm: Duramen, effects: SideEffects) -> None:
         try:
             return pay()
         except StepInDoubt as doubt:
-            return f"no idea about {doubt.step}"
+            return f"{doubt.step} is in doubt"
 
     effects.die = "after pay"
     run_until_killed(dm, shop, id="r")
-    assert dm.run(shop, id="r") == "no idea about pay#1"
-    assert dm.run(shop, id="r") == "no idea about pay#1"
+    assert dm.run(shop, id="r") == "pay#1 is in doubt"
+    assert dm.run(shop, id="r") == "pay#1 is in doubt"
     assert effects.times("pay") == 1
 
 
 @pytest.mark.parametrize("answer", [CannotTell("the line is dead"), OSError("no route"), True])
-def test_a_check_that_cannot_tell_parks(dm: Duramen, effects: SideEffects, answer: Any) -> None:
+def test_a_check_that_cannot_tell_parks_the_run(dm: Duramen, effects: SideEffects, answer: Any) -> None:
     def find() -> Any:
         if isinstance(answer, Exception):
             raise answer
@@ -146,7 +146,7 @@ def test_a_check_that_cannot_tell_parks(dm: Duramen, effects: SideEffects, answe
     if answer is True:
         with pytest.raises(InvalidInput, match="returned True"):
             dm.run(shop, id="r")
-        assert dm.run_info("r").in_doubt == ["pay#1"], "it can go on once the check is mended"
+        assert dm.run_info("r").in_doubt == ["pay#1"], "the run can continue once the check is fixed"
         return
     with pytest.raises(RunParked, match=r"dead|no route"):
         dm.run(shop, id="r")
@@ -155,7 +155,7 @@ def test_a_check_that_cannot_tell_parks(dm: Duramen, effects: SideEffects, answe
     assert effects.times("pay") == 1
 
 
-def test_a_check_can_find_a_result_that_is_nothing(dm: Duramen, effects: SideEffects) -> None:
+def test_a_check_can_find_the_result_none(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(check=lambda: Happened(None))
     def pay() -> None:
         effects.do("pay")
@@ -170,7 +170,7 @@ def test_a_check_can_find_a_result_that_is_nothing(dm: Duramen, effects: SideEff
     assert effects.times("pay") == 1
 
 
-def test_a_failed_attempt_is_checked_before_the_next(dm: Duramen, effects: SideEffects) -> None:
+def test_a_failed_attempt_is_checked_before_the_next_attempt(dm: Duramen, effects: SideEffects) -> None:
     def find() -> str | None:
         return "sent after all" if effects.times("send") else None
 
@@ -188,7 +188,7 @@ def test_a_failed_attempt_is_checked_before_the_next(dm: Duramen, effects: SideE
 
 
 @pytest.mark.parametrize("in_doubt", ["rerun", "ask"])
-def test_a_timeout_leaves_doubt(dm: Duramen, effects: SideEffects, in_doubt: Any) -> None:
+def test_a_timed_out_step_is_in_doubt(dm: Duramen, effects: SideEffects, in_doubt: Any) -> None:
     import threading
 
     never = threading.Event()
@@ -208,9 +208,9 @@ def test_a_timeout_leaves_doubt(dm: Duramen, effects: SideEffects, in_doubt: Any
     assert effects.times("slow") == 1
 
 
-# -- what is refused, and when
+# -- invalid definitions and calls
 @pytest.mark.promise("X9")
-def test_an_irreversible_step_without_key_or_check_is_refused_at_once() -> None:
+def test_an_irreversible_step_without_key_or_check_is_refused() -> None:
     with pytest.raises(InvalidInput, match="neither a key nor a check") as refused:
 
         @duramen.step(irreversible=True)
@@ -234,12 +234,12 @@ def test_an_irreversible_step_without_key_or_check_is_refused_at_once() -> None:
         ({"check": 3}, "check"),
     ],
 )
-def test_nonsense_is_refused_at_definition(options: Any, match: str) -> None:
+def test_invalid_step_options_are_refused_at_declaration(options: Any, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
         duramen.step(**options)(lambda: None)
 
 
-def test_generators_and_classes_are_refused() -> None:
+def test_generators_and_classes_cannot_be_steps_or_tasks() -> None:
     def generator() -> Iterator[int]:
         yield 1
 
@@ -250,7 +250,7 @@ def test_generators_and_classes_are_refused() -> None:
             make(SideEffects)
 
 
-def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
+def test_wrong_runs_tasks_and_options_raise_named_errors(dm: Duramen) -> None:
     @duramen.task
     def one() -> int:
         return 1
@@ -264,7 +264,7 @@ def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
         dm.run(two, id="r")
     for call in (dm.resume, dm.run_info, lambda run: dm.signal(run, "x"), lambda run: dm.cancel(run)):
         with pytest.raises(UnknownRun):
-            call("nobody")
+            call("unknown")
     with pytest.raises(InvalidInput, match="not a task"):
         dm.run(len, "abc")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="unknown option"):
@@ -277,7 +277,7 @@ def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("X27")
-def test_one_run_at_a_time_in_a_session(dm: Duramen) -> None:
+def test_a_session_has_one_open_run_at_a_time(dm: Duramen) -> None:
     @duramen.task
     def wait() -> Any:
         return duramen.receive("go")
@@ -292,10 +292,10 @@ def test_one_run_at_a_time_in_a_session(dm: Duramen) -> None:
     dm.start(wait, id="second", session="chat")
     dm.signal("second", "go", 2)
     assert dm.resume("second") == 2
-    assert dm.resume("first") == 1, "the first one's result is not the second one's"
+    assert dm.resume("first") == 1, "each run has its own result"
 
 
-def test_an_unknown_task_is_named_and_the_run_stays(dm: Duramen) -> None:
+def test_resuming_an_unknown_task_names_it_and_changes_nothing(dm: Duramen) -> None:
     @duramen.task(name="gone", version="1")
     def old() -> Any:
         return duramen.receive("go")
@@ -315,4 +315,4 @@ def test_an_unknown_task_is_named_and_the_run_stays(dm: Duramen) -> None:
     with pytest.raises(UnknownTask):
         dm.resume("r", new)
     dm.signal("r", "go", 5)
-    assert dm.resume("r", old) == 5, "the declared version lets old runs finish"
+    assert dm.resume("r", old) == 5, "a task with the old version can finish old runs"

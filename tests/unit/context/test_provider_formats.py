@@ -1,4 +1,4 @@
-"""A context goes to the providers as it is: valid by their SDKs' own types and by the rules beside them."""
+"""Contexts in the request formats of Anthropic and OpenAI: valid by the types of their SDKs and by their rules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import anthropic
-import openai
 import pytest
-from programs.conversations import Characters, take_turn
-from programs.model_server import ModelServer, claude, gpt, says
+from programs.conversations import CharacterCounter, take_turn
 from programs.provider_requests import check_anthropic, check_openai
 
 import duramen
@@ -19,8 +16,8 @@ from duramen import Context, Duramen, Session
 from duramen.errors import InvalidInput
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(9_000)).decode()
-THEIRS = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-OURS = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+ANTHROPIC_IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+OPENAI_IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
 MEMORY_IN = ["system", "user"]
 
 
@@ -31,18 +28,18 @@ def session() -> Any:
 
 
 def check(context: Context) -> None:
-    """Both forms are valid with the memory in either place."""
+    """Check both formats with the memory in either place."""
     for memory_in in MEMORY_IN:
         check_anthropic(context.anthropic(memory_in=memory_in), [Session.fetch_tool()])
         check_openai(context.openai(memory_in=memory_in), [Session.fetch_tool("openai")])
 
 
-# -- R8: the memory in the system prompt or before the first user message
+# -- R8: memory in the system prompt or before the first user message
 
 
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", MEMORY_IN)
-def test_the_memory_goes_where_it_is_wanted(dm: Duramen, memory_in: str) -> None:
+def test_memory_can_be_in_the_system_prompt_or_a_user_message(dm: Duramen, memory_in: str) -> None:
     session = dm.session("s")
     session.say("system", "You are a travel agent.")
     session.progress.begin("Book a trip", next_action="ask")
@@ -51,15 +48,16 @@ def test_the_memory_goes_where_it_is_wanted(dm: Duramen, memory_in: str) -> None
     context = session.context(budget=1_500)
     assert context.state
     assert context.summaries
-    theirs, ours = context.anthropic(memory_in=memory_in), context.openai(memory_in=memory_in)
-    messages = check_anthropic(theirs, [session.fetch_tool()])
-    check_openai(ours, [session.fetch_tool("openai")])
-    system, first = ours["messages"][:2]
+    to_anthropic = context.anthropic(memory_in=memory_in)
+    to_openai = context.openai(memory_in=memory_in)
+    messages = check_anthropic(to_anthropic, [session.fetch_tool()])
+    check_openai(to_openai, [session.fetch_tool("openai")])
+    system, first = to_openai["messages"][:2]
     if memory_in == "system":
-        assert theirs["system"] == system["content"] == f"You are a travel agent.\n\n{context.state}"
+        assert to_anthropic["system"] == system["content"] == f"You are a travel agent.\n\n{context.state}"
         assert messages[0]["content"][0]["text"] == first["content"] == context.summaries
     else:
-        assert theirs["system"] == system["content"] == "You are a travel agent."
+        assert to_anthropic["system"] == system["content"] == "You are a travel agent."
         assert messages[0]["content"][0]["text"] == first["content"] == context.memory
     assert first["role"] == "user"
 
@@ -82,7 +80,7 @@ def test_every_turn_of_a_conversation_is_a_valid_request(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("R8")
-def test_without_a_system_prompt_and_a_memory_there_is_none(session: Session) -> None:
+def test_a_request_without_system_prompt_and_memory_has_no_system_field(session: Session) -> None:
     session.say("user", "Hello")
     context = session.context()
     assert context.anthropic() == {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]}
@@ -91,7 +89,7 @@ def test_without_a_system_prompt_and_a_memory_there_is_none(session: Session) ->
     assert session.context(system="Be brief.").anthropic()["system"] == "Be brief."
 
 
-def test_a_conversation_that_the_assistant_begins(session: Session) -> None:
+def test_a_conversation_can_begin_with_the_assistant(session: Session) -> None:
     session.say("assistant", "Welcome!")
     context = session.context()
     check(context)
@@ -99,7 +97,7 @@ def test_a_conversation_that_the_assistant_begins(session: Session) -> None:
     assert "summarised" not in context.anthropic()["messages"][0]["content"][0]["text"]
 
 
-def test_neighbours_of_one_role_become_one_message_for_anthropic(session: Session) -> None:
+def test_consecutive_messages_of_one_role_are_merged_for_anthropic(session: Session) -> None:
     session.say("user", "one", name="Ann")
     session.say("user", "two")
     session.decide("three", reason="four")
@@ -119,7 +117,7 @@ def test_neighbours_of_one_role_become_one_message_for_anthropic(session: Sessio
 # -- tools
 
 
-def test_a_result_stands_beside_its_call_whatever_came_between(session: Session) -> None:
+def test_a_result_follows_its_call_directly(session: Session) -> None:
     for name in ("a", "b", "c"):
         session.tool_call("look", {"at": name}, id=name)
     session.say("user", "Well?")
@@ -129,10 +127,12 @@ def test_a_result_stands_beside_its_call_whatever_came_between(session: Session)
     check(context)
     calls = [message["tool_calls"][0]["id"] for message in context.openai()["messages"] if "tool_calls" in message]
     assert calls == ["c", "a"]
-    assert "look" in json.dumps([said.plain() for said in context.messages if said.call is None])  # b has no result yet
+    assert "look" in json.dumps(
+        [message.plain() for message in context.messages if message.call is None]
+    )  # b has no result yet
 
 
-def test_an_error_is_marked(session: Session) -> None:
+def test_a_failed_tool_result_is_marked_as_an_error(session: Session) -> None:
     session.tool_result(session.tool_call("look"), "no such file", error=True)
     context = session.context()
     check(context)
@@ -165,7 +165,7 @@ def test_an_error_is_marked(session: Session) -> None:
     ],
     ids=repr,
 )
-def test_whatever_a_tool_gives_back_can_be_sent(session: Session, output: Any) -> None:
+def test_any_tool_output_can_be_sent(session: Session, output: Any) -> None:
     session.tool_result(session.tool_call("look"), output)
     session.tool_result("never called", output)
     check(session.context())
@@ -187,7 +187,7 @@ def test_whatever_a_tool_gives_back_can_be_sent(session: Session, output: Any) -
     ],
     ids=repr,
 )
-def test_whatever_a_model_asks_with_can_be_sent(session: Session, arguments: Any) -> None:
+def test_any_tool_arguments_can_be_sent(session: Session, arguments: Any) -> None:
     session.tool_result(session.tool_call("look", arguments), "seen")
     context = session.context()
     check(context)
@@ -196,7 +196,7 @@ def test_whatever_a_model_asks_with_can_be_sent(session: Session, arguments: Any
 
 
 @pytest.mark.parametrize("id", ["a b", "é", "x" * 200, "call.1", "\ud800"])
-def test_odd_ids_and_names_are_made_what_providers_take(session: Session, id: str) -> None:
+def test_ids_and_names_are_converted_to_valid_ones(session: Session, id: str) -> None:
     for number in range(3):
         session.tool_result(session.tool_call(f"my tool {number} é", {"n": number}, id=id), f"seen {number}")
         session.say("user", "And?", name="Anna Maria ☃")
@@ -206,27 +206,27 @@ def test_odd_ids_and_names_are_made_what_providers_take(session: Session, id: st
     assert seen == ["seen 0", "seen 1", "seen 2"]
 
 
-def test_fetch_is_a_tool_in_both_forms() -> None:
-    theirs, ours = Session.fetch_tool(), Session.fetch_tool("openai")
-    check_anthropic({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, [theirs])
-    check_openai({"messages": [{"role": "user", "content": "x"}]}, [ours])
-    assert ours["function"]["parameters"] == theirs["input_schema"]
-    assert theirs["input_schema"]["required"] == ["reference"]
+def test_the_fetch_tool_is_valid_in_both_formats() -> None:
+    for_anthropic, for_openai = Session.fetch_tool(), Session.fetch_tool("openai")
+    check_anthropic({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, [for_anthropic])
+    check_openai({"messages": [{"role": "user", "content": "x"}]}, [for_openai])
+    assert for_openai["function"]["parameters"] == for_anthropic["input_schema"]
+    assert for_anthropic["input_schema"]["required"] == ["reference"]
     with pytest.raises(InvalidInput):
         Session.fetch_tool("gemini")
 
 
-# -- pictures
+# -- images
 
 
 @pytest.mark.promise("R8")
-@pytest.mark.parametrize("picture", [THEIRS, OURS], ids=["anthropic's", "openai's"])
-def test_pictures_go_both_ways(session: Session, picture: dict[str, Any]) -> None:
-    session.say("user", [{"type": "text", "text": "What is this?"}, picture])
+@pytest.mark.parametrize("image", [ANTHROPIC_IMAGE, OPENAI_IMAGE], ids=["anthropic", "openai"])
+def test_images_are_converted_between_the_formats(session: Session, image: dict[str, Any]) -> None:
+    session.say("user", [{"type": "text", "text": "What is this?"}, image])
     context = session.context()
     check(context)
-    assert context.anthropic()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, THEIRS]
-    assert context.openai()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, OURS]
+    assert context.anthropic()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, ANTHROPIC_IMAGE]
+    assert context.openai()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, OPENAI_IMAGE]
     assert context.tokens < 4_000
 
 
@@ -252,57 +252,32 @@ def test_pictures_go_both_ways(session: Session, picture: dict[str, Any]) -> Non
     ],
     ids=lambda block: json.dumps(block, default=str)[:60],
 )
-@pytest.mark.parametrize("place", ["user", "assistant", "system", "tool"])
-def test_every_block_can_be_sent_in_every_place(session: Session, block: dict[str, Any], place: str) -> None:
-    if place == "tool":
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "tool"])
+def test_every_block_can_be_sent_in_every_role(session: Session, block: dict[str, Any], role: str) -> None:
+    if role == "tool":
         session.tool_result(session.tool_call("look"), [block])
     else:
-        session.say(place, [block])
+        session.say(role, [block])
     session.say("user", "What is this?")
     check(session.context())
 
 
-# -- the real SDKs, over real HTTP
-
-
-@pytest.mark.promise("R8")
-@pytest.mark.parametrize("memory_in", MEMORY_IN)
-def test_the_sdks_send_it(memory_in: str, session: Session) -> None:
-    session.say("system", "You are a travel agent.")
-    for number in range(12):
-        take_turn(session, number)
-    session.say("user", [{"type": "text", "text": "half a character: \ud800"}, THEIRS])
-    context = session.context(budget=4_000)
-    with ModelServer() as server:
-        server.answers = [says(200, claude({"type": "text", "text": "Fine."}))]
-        theirs: Any = anthropic.Anthropic(api_key="x", base_url=server.url, max_retries=0)
-        theirs.messages.create(model="m", max_tokens=5, **context.anthropic(memory_in=memory_in))
-        server.answers = [says(200, gpt("Fine."))]
-        ours: Any = openai.OpenAI(api_key="x", base_url=server.url, max_retries=0)
-        ours.chat.completions.create(model="m", **context.openai(memory_in=memory_in))
-        theirs.close()
-        ours.close()
-        sent = [body for _, _, body in server.requests]
-    assert sent[0]["messages"] == context.anthropic(memory_in=memory_in)["messages"]
-    assert sent[1]["messages"] == context.openai(memory_in=memory_in)["messages"]
-
-
-# -- the budget holds for what is sent
+# -- the budget
 
 
 @pytest.mark.promise("W2", "R8")
 @pytest.mark.parametrize("form", ["anthropic", "openai"])
 @pytest.mark.parametrize("memory_in", MEMORY_IN)
-def test_what_is_sent_is_within_the_budget(session: Session, form: str, memory_in: str) -> None:
+def test_requests_are_within_the_budget(session: Session, form: str, memory_in: str) -> None:
     for number in range(30):
         session.say("assistant", f"Answer {number} about flight LH{number}.", name="Ann" if number % 3 else None)
         for budget in (100, 130, 160, 200, 260):
-            context = session.context(budget=budget, counter=Characters(), keep_last=3)
+            context = session.context(budget=budget, counter=CharacterCounter(), keep_last=3)
             render: Callable[..., dict[str, Any]] = getattr(context, form)
-            assert _texts(render(memory_in=memory_in)) <= context.tokens <= budget
+            assert _length(render(memory_in=memory_in)) <= context.tokens <= budget
 
 
-def _texts(form: dict[str, Any]) -> int:
+def _length(form: dict[str, Any]) -> int:
     total = len(form.get("system", ""))
     for message in form["messages"]:
         total += len(message.get("name", ""))
