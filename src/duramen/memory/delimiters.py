@@ -2,9 +2,9 @@
 
 Three rules keep the text inside:
 
-- The tags of a block carry a digest of everything in the block. A text cannot contain its own digest: each try to write
-  the digest into the text changes the digest. To find a text that does is about 2**60 tries, for somebody who knows the
-  rest of the block to the last character. A digest that leaked is of no use once the block changes.
+- The tags of a block carry a digest of everything in the block. A text cannot contain its own digest, because writing
+  the digest into the text changes the digest. An attacker who knows every other character of the block needs about
+  2**60 tries to find a text that fits. A digest that leaked is of no use once the block changes.
 - A character that looks like an opening bracket, in front of letters that look like the name of one of our elements, is
   escaped. The comparison folds both first.
 - Invisible characters that can carry hidden text are removed.
