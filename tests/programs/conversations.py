@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +39,7 @@ class WordCounter:
 
 def texts_of(context: Context) -> list[str]:
     """All texts of a context that a model reads. Images are not text."""
-    texts = [context.system, context.memory]
+    texts = [context.system, context.memory, context.recalled]
     for message in context.messages:
         if message.call is not None:
             texts += [message.call["id"], message.call["tool"], _compact(message.call["arguments"])]
@@ -86,8 +87,8 @@ class RecordingModel:
         self.systems.append(system)
         if self._file is not None:
             self._write(hashlib.sha256(prompt.encode()).hexdigest())
-        record = prompt.partition("<record>\n")[2].partition("\n</record>")[0]
-        return "\n".join(line[:60] for line in record.splitlines()[:6])
+        record = re.search(r"<record-(\w+)>\n(.*)\n</record-\1>", prompt, re.DOTALL)
+        return "\n".join(line[:60] for line in (record[2] if record else "").splitlines()[:6])
 
     def _write(self, line: str) -> None:
         assert self._file is not None

@@ -2,6 +2,7 @@
 
 services.py         creates the services that the sessions of a handle share: start here
 context_builder.py  builds a context from the journal, and compacts first when compaction is due
+section_marker.py   escapes summaries and state for a prompt, and marks what looks like instructions
 turn.py             one turn of a conversation: recall, context, model call, save, proposals
 session_recall.py   recall for one session, and the memory tools that a model calls
 episodes.py         what happened in a session, one line each (episode_policy.py: how many, how long)

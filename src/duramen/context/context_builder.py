@@ -36,12 +36,13 @@ from .compaction.compaction import (
 from .compaction.trim import fit_lines
 from .handoff import Handoffs, progress_lines
 from .progress.progress_log import ProgressLog
+from .section_marker import SectionMarker
 from .tokens.counters import counter_for
 from .window.context import Context, ContextTrace, Shown
 from .window.conversation import ConversationEntry, Priority, conversation_entries
 from .window.conversation_reader import ConversationReader
 from .window.entries import EntryRenderer
-from .window.fit import EARLIER, CachedCounter, Section, WindowFitter
+from .window.fit import RECALLED, CachedCounter, Section, WindowFitter
 from .window.settings import Window
 
 COMPACTED = "context"
@@ -89,8 +90,9 @@ class Conversation:
 class ContextBuilder:
     """Builds contexts for all sessions of a handle. The sessions share its caches."""
 
-    def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs) -> None:
+    def __init__(self, journal: Journal, progress: ProgressLog, handoffs: Handoffs, suspicious: str = "flag") -> None:
         self._journal = journal
+        self._marker = SectionMarker(suspicious)
         self._progress = progress
         self._handoffs = handoffs
         self._reader = ConversationReader(journal)
@@ -102,9 +104,10 @@ class ContextBuilder:
     def forget(self) -> None:
         """Drop cached texts from memory, after an erasure."""
         self._renderers.clear()
+        self._marker.forget()
 
-    async def build(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
-        """Return the context at the end of the session, or at position `at`.
+    async def build(self, session: str, window: Window, *, at: int | None, system: str, recalled: str = "") -> Context:
+        """Return the context at the end of the session, or at position `at`. `recalled` is the text of a recollection.
 
         At the end, it compacts first if compaction is due. A read-only handle does not compact; what does not fit is
         left out. Raises `JournalDamaged` if the newest compaction cannot be read.
@@ -127,10 +130,13 @@ class ContextBuilder:
                 compactions = 0
         added = await self._session_sections(session, position, window, counting)
         fitter = WindowFitter(session, window, renderer, counting)
-        fitted = fitter.fit(system, [*added, *_summary_sections(conversation)], conversation.entries)
-        trace = (*_other_traces(conversation), *fitted.trace)
+        summaries, kept_out = self._marker.summaries(conversation.summaries)
+        sections = [*added, *summaries, *([Section(RECALLED, "", recalled)] if recalled else [])]
+        fitted = fitter.fit(system, sections, conversation.entries)
+        trace = (*_other_traces(conversation), *kept_out, *fitted.trace)
         counted = (fitted.tokens, window.budget, counting.counter.name)
-        return Context(session, position, fitted.system, fitted.memory, fitted.messages, *counted, trace)
+        parts = (fitted.system, fitted.state, fitted.summaries, fitted.recalled, fitted.messages)
+        return Context(session, position, *parts, *counted, trace)
 
     async def _session_sections(
         self, session: str, position: int, window: Window, counting: CachedCounter
@@ -140,11 +146,11 @@ class ContextBuilder:
         begun = await self._handoffs.begun(session, upto=position)
         if begun is not None:
             text = begun.text(counting.counter, int(window.budget * _HANDOFF_SHARE))
-            found.append(Section("handoff", "## Hand-off", text, 0, 0))
+            found.append(self._marker.section("handoff", "## Hand-off", text))
         lines = progress_lines(await self._progress.read(session, at=position))
         if lines:
             text = fit_lines(lines, counting.counter, int(window.budget * _PROGRESS_SHARE))
-            found.append(Section("progress", "## Progress", text, 0, 0))
+            found.append(self._marker.section("progress", "## Progress", text))
         return [section for section in found if section.text]
 
     def _renderer_for(self, window: Window) -> tuple[EntryRenderer, CachedCounter]:
@@ -321,10 +327,6 @@ def _summary(event: Event) -> Summary:
         return Summary(event.position, event.position, event.position, 0, "", event.subject)
     data = event.data
     return Summary(event.position, data["first"], data["last"], data["level"], data["text"], event.subject)
-
-
-def _summary_sections(conversation: Conversation) -> list[Section]:
-    return [Section("summary", EARLIER, one.text, one.first, one.last) for one in conversation.summaries if one.text]
 
 
 def _other_traces(conversation: Conversation) -> list[ContextTrace]:

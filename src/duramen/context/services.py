@@ -30,8 +30,9 @@ class Services:
     episodes: Episodes
     context_builder: ContextBuilder
 
-    def __init__(self, journal: Journal, window: Window, episodes: EpisodePolicy) -> None:
+    def __init__(self, journal: Journal, window: Window, episodes: EpisodePolicy, suspicious: str = "flag") -> None:
         self._journal = journal
+        self._suspicious = suspicious
         self.window = window
         self.checkpoints = Checkpoints(journal)
         self.states = StateCheckpoints(journal, self.checkpoints)
@@ -52,7 +53,7 @@ class Services:
             self.progress = ProgressLog(self._journal, self.checkpoints)
             self.handoffs = Handoffs(self._journal, self.progress)
             self.episodes = Episodes(self._journal, self.progress, self._episode_policy)
-            self.context_builder = ContextBuilder(self._journal, self.progress, self.handoffs)
+            self.context_builder = ContextBuilder(self._journal, self.progress, self.handoffs, self._suspicious)
             self._loaded = True
 
     def forget(self) -> None:

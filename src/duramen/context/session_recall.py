@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MOST = 1_000_000
 """The largest effective `limit` of a search."""
 
+_LEAST_BUDGET = 100
+"""The smallest `budget`. The tags and headings of an empty recollection take most of it."""
+
 _PENDING = 5
 """How many pending proposals are shown, newest first."""
 
@@ -48,7 +51,7 @@ class SessionRecall:
         from ..memory.recollection import recollect
         from .tokens.counters import counter_for
 
-        check_whole("budget", budget, 50, 2**31)
+        check_whole("budget", budget, _LEAST_BUDGET, 2**31)
         check_whole("recent", recent, 0)
         check_whole("limit", limit, 1)
         if not isinstance(query, str) or not query.strip():
@@ -96,7 +99,7 @@ class SessionRecall:
         return text_of(found)
 
     async def _use(self, name: str, arguments: object, subject: str | None) -> str:
-        from ..memory.injection import reference, referred
+        from ..memory.delimiters import reference, referred
         from ..memory.tools import arguments_of
 
         given = arguments_of(name, arguments)

@@ -103,7 +103,7 @@ class TurnCycle:
         trace = []
         head = (await self._journal.reader.head(self._session)).position
         trace.append(TurnStep("load", f"{head} events"))
-        share = max(50, int(self._services.window.budget * _RECALL_SHARE))
+        share = max(100, int(self._services.window.budget * _RECALL_SHARE))
         recall = SessionRecall(self._journal, self._session, self._services, self._memory).recall
         recalled = await recall(user_input, budget=share, subject=subject, limit=20, recent=0)
         found = len(recalled.knowledge) + len(recalled.procedures)
@@ -133,11 +133,12 @@ class TurnCycle:
         return (await self._journal.append(self._session, [message(role, text, None, None)], **options))[0]
 
     async def _context(self, system: str, recalled: Recollection, files: InstructionSource | None) -> Context:
-        """The context. Its system text is the persona, AGENTS.md, the system prompt and the recalled memories."""
+        """The context. Its system text is the persona, AGENTS.md and the system prompt."""
         instructions = "" if files is None else await run_blocking(files.instructions)
-        parts = (await self._memory.load().persona.text(), instructions, system, recalled.text)
+        parts = (await self._memory.load().persona.text(), instructions, system)
         prompt = "\n\n".join(part for part in parts if part)
-        return await self._services.context_builder.build(self._session, self._services.window, at=None, system=prompt)
+        build = self._services.context_builder.build
+        return await build(self._session, self._services.window, at=None, system=prompt, recalled=recalled.text)
 
     def _differs(self, asked: Event, user_input: str) -> bool:
         """Whether an earlier turn had another input. Compares redacted texts, because the journal stores those."""
@@ -199,7 +200,7 @@ async def _reply(model: Any, context: Context, max_tokens: int) -> str:
         return str(await run_blocking(lambda: reply(form, max_tokens=max_tokens)))
     if hasattr(model, "complete"):
         said = context.plain()
-        head = "\n\n".join(one["content"] for one in said if one["role"] == "system")  # includes summaries and hand-off
+        head = "\n\n".join(one["content"] for one in said if one["role"] == "system")
         transcript = "\n\n".join(f"{one['role']}: {one['content']}" for one in said if one["role"] != "system")
         ask = model.complete
         return str(await run_blocking(lambda: ask(transcript, system=head, max_tokens=max_tokens)))

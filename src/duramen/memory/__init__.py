@@ -9,6 +9,7 @@ in this list:
 - `catalog/`: the memories themselves: events, rows and texts.
 - `extraction/`: reads text without a store: words, names, dates, relations, facts worth remembering.
 
-`recollection.py` turns results into one text for a prompt, `tools.py` describes memory as tools for a model, and
-`injection.py` finds text that looks like instructions.
+`recollection.py` turns results into one text for a prompt, and `tools.py` describes memory as tools for a model.
+`injection.py` finds text that looks like instructions (`injection_patterns.py`: by which patterns; `folding.py`: how
+texts are compared). `delimiters.py` keeps text inside its element.
 """

@@ -1,80 +1,84 @@
-"""Remembered text is data, not instructions.
+"""Finds text that looks like instructions to a model, so that callers can flag it or leave it out.
 
-This module finds text that looks like instructions to a model, so that callers can flag it or leave it out. It also
-escapes text for a prompt, so that no text can break out of its element.
+The text is folded first: compatibility forms and look-alike letters become ASCII, and format characters and marks are
+dropped. Encoded parts are decoded: HTML entities, percent signs, base64, hexadecimal and invisible tags. This finds
+common attacks, not all of them. What keeps remembered text apart from instructions are its delimiters and its role.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from html import escape
-from urllib.parse import quote, unquote
+from collections.abc import Iterator
+from html import unescape
+from urllib.parse import unquote
 
-_SIGNS: tuple[tuple[str, str], ...] = (
-    (
-        "asks to ignore instructions",
-        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,30}"
-        r"\b(?:previous|prior|earlier|above|all|any|your|system|these)\b.{0,30}"
-        r"\b(?:instructions?|prompts?|rules|guidelines|directions|training|safety)\b",
-    ),
-    (
-        "gives a new role",
-        r"\byou (?:are|will be) now\b|\bact as (?:an?|the) (?:unrestricted|jailbroken|different|evil)\b",
-    ),
-    ("gives new instructions", r"\b(?:new|updated|real|actual|hidden) (?:system )?(?:instructions?|prompt)\b\s*[:=]"),
-    (
-        "asks for the prompt",
-        r"\b(?:reveal|print|show|repeat|output|leak)\b.{0,30}\b(?:system|hidden|initial) (?:prompt|message)\b",
-    ),
-    (
-        "asks for secrecy",
-        r"\b(?:do not|don't|never) (?:tell|inform|mention|reveal|show)\b.{0,30}\b(?:the )?(?:user|human|operator)\b",
-    ),
-    (
-        "speaks as the system",
-        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>"
-        r"|^\s*(?:system|assistant)\s*:",
-    ),
-    (
-        "sends data away",
-        r"\b(?:send|post|upload|forward|exfiltrate|e-?mail)\b.{0,60}"
-        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b"
-        r".{0,60}(?:https?://|@|\bto\b)",
-    ),
-    (
-        "demands a tool call",
-        r"\b(?:you must|always) (?:call|invoke|run|execute) (?:the )?(?:tool|function|command|code)\b",
-    ),
-    ("asks for an unrestricted mode", r"\b(?:developer|dan|god|sudo|jailbreak) mode\b"),
+from .folding import folded, has_hidden, hidden_text
+from .injection_patterns import RULES, CompiledRules
+
+HIDES_TEXT = "hides text in invisible characters"
+_RULES = CompiledRules(RULES)
+_LEET = str.maketrans("0134578@$!|", "oieastbasil")
+_DIGIT_IN_WORD = re.compile(r"[a-z][013457@$!|]+[a-z]|\b[013457@$!|]+[a-z]{2}")
+_SPACED = re.compile(r"(?<!\w)(?:\w[ .\-_*]){3,}\w(?!\w)")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){12,}")
+_ENCODED = re.compile(r"&#?\w{2,8};|%[0-9a-fA-F]{2}")
+_LABEL = re.compile(
+    r"^(?:\d{4}-\d\d-\d\d \d\d:\d\d )?"
+    r"(?:user|assistant|called|returned|observed|decided|error|fixed|earlier)\b[^:\n]{0,60}: ",
+    re.MULTILINE,
 )
-_PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE | re.MULTILINE | re.DOTALL)) for name, pattern in _SIGNS)
+"""What duramen writes before the text of an episode or of a line in a summary."""
 
 
 def suspicions(text: str) -> tuple[str, ...]:
     """The reasons why a text looks like instructions to a model; empty if it does not."""
-    return tuple(name for name, pattern in _PATTERNS if pattern.search(text))
+    found: dict[str, None] = {}
+    for form in _forms(text):
+        found |= _RULES.reasons(form)
+    if has_hidden(text):
+        found[HIDES_TEXT] = None
+    return tuple(found)
 
 
-def attribute(value: str) -> str:
-    """The value, on one line and escaped for use between the quotes of an attribute."""
-    return escape(" ".join(value.split()), quote=True)
+def labelled_suspicions(text: str) -> tuple[str, ...]:
+    """`suspicions` of a text whose lines duramen labelled with who said them. The labels themselves are not checked."""
+    return suspicions(_LABEL.sub("", text))
 
 
-def reference(source: str) -> str:
-    """The source of a memory as a model sees it. Characters that a model may not repeat exactly are percent-encoded."""
-    return _FRAGILE.sub(lambda found: quote(found[0], safe=""), source)
+def _forms(text: str) -> Iterator[str]:
+    """The text as it is compared: folded, and again with what is written in other characters or encoded."""
+    plain = folded(text)
+    yield plain
+    if _DIGIT_IN_WORD.search(plain):
+        yield plain.translate(_LEET)
+    if _SPACED.search(plain):
+        yield _SPACED.sub(lambda run: re.sub(r"[ .\-_*]", "", run[0]), plain)
+    if _ENCODED.search(plain):
+        yield folded(unescape(unquote(plain)))
+    for run in _BASE64.findall(text):
+        yield from _decoded(run)
+    if hidden := hidden_text(text):
+        yield hidden
 
 
-def referred(reference: str) -> str:
-    """The source that was encoded by `reference`."""
-    return unquote(reference)
+def _decoded(run: str) -> Iterator[str]:
+    """The readable text in a run of base64 or hexadecimal digits."""
+    if _HEX.fullmatch(run):
+        body = bytes.fromhex(run)
+    else:
+        try:
+            body = base64.b64decode(run.rstrip("=").translate(_URL_SAFE) + "=" * (-len(run.rstrip("=")) % 4))
+        except (binascii.Error, ValueError):
+            return
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return
+    if text.isprintable() or "\n" in text:
+        yield folded(text)
 
 
-_FRAGILE = re.compile(r"""[%&<>"']|[^\S ]| (?= )|^ | $""")
-_DELIMITER = re.compile(r"<(?=[^\w<>]*(?:memory|recalled))", re.IGNORECASE)
-"""Text that a model could read as the start or end of an element, even with spaces or invisible characters in it."""
-
-
-def enclosed(text: str) -> str:
-    """The text, escaped so that it can neither end the element around it nor start another one."""
-    return _DELIMITER.sub("&lt;", text)
+_URL_SAFE = str.maketrans("-_", "+/")

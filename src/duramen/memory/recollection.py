@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..ports import TokenCounter
 from .catalog.records import Hit, Memory, Recalled
-from .injection import attribute, enclosed, reference, suspicions
+from .delimiters import attribute, block, enclosed, marked, nonce_of, reference, short
+from .injection import labelled_suspicions, suspicions
 from .knowledge.policies import Policies
 from .knowledge.procedures import PROCEDURE
 from .knowledge.proposals import Proposal
@@ -39,6 +41,7 @@ class Recollection:
     """What a session remembers about a query, as one text and as data.
 
     - `flagged`: hits whose text looks like instructions to the model, with the reasons.
+    - `flagged_lines`: the same for lines of `recent` and `working`, and for contents of pending proposals.
     - `pending`: proposals that are not saved yet.
     - `left_out`: how many items did not fit into the budget.
     - `missing`: what the search could not use, such as meaning without an embedder.
@@ -54,6 +57,7 @@ class Recollection:
     profile: Mapping[str, str]
     pending: tuple[Proposal, ...]
     flagged: tuple[tuple[Hit, tuple[str, ...]], ...]
+    flagged_lines: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: int
     missing: tuple[str, ...]
     waiting: int
@@ -62,10 +66,19 @@ class Recollection:
         return self.text
 
 
-def shown(
-    hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standing: bool = False, explain: bool = False
-) -> str:
-    """A hit as the model sees it: an element with attributes."""
+class _Element(NamedTuple):
+    """A memory as the model sees it, before it gets its tags. Both parts are escaped."""
+
+    attributes: str
+    body: str
+
+    def tagged(self, nonce: str) -> str:
+        return f"<memory-{short(nonce)} {self.attributes}>\n{self.body}\n</memory-{short(nonce)}>"
+
+
+def _element(
+    hit: Hit, now: dt.datetime, policies: Policies, why: Sequence[str], *, standing: bool, explain: bool
+) -> _Element:
     memory = hit.memory
     facts = {
         "kind": memory.kind,
@@ -76,12 +89,12 @@ def shown(
         "score": explained(hit) if explain and hit.parts else "",
         "standing": "yes" if standing else "",
         "note": policies.freshness(memory, now),
-        "suspicious": "; ".join(suspicions(_all_text(memory))) if flag else "",
+        "suspicious": "; ".join(why),
     }
     said = " ".join(f'{name}="{attribute(value)}"' for name, value in facts.items() if value)
     title = f"{memory.title}\n" if memory.title else ""
     doubt = "(Not confirmed lately.) " if policies.is_unconfirmed(memory, now) else ""
-    return f"<memory {said}>\n{doubt}{enclosed(title + memory.content)}\n</memory>"
+    return _Element(said, doubt + enclosed(title + memory.content))
 
 
 def explained(hit: Hit) -> str:
@@ -89,11 +102,12 @@ def explained(hit: Hit) -> str:
     return f"{hit.score:.2f}: " + ", ".join(f"{name} {value:+.2f}" for name, value in hit.parts.items())
 
 
-def undecided(proposal: Proposal) -> str:
-    """A pending proposal as the model sees it: marked as not saved."""
-    said = f'kind="{attribute(proposal.kind)}" ref="{attribute(proposal.id)}"'
+def _undecided(proposal: Proposal, why: Sequence[str]) -> _Element:
+    """A pending proposal: marked as not saved."""
+    facts = {"kind": proposal.kind, "ref": proposal.id, "saved": "no", "suspicious": "; ".join(why)}
+    said = " ".join(f'{name}="{attribute(value)}"' for name, value in facts.items() if value)
     about = f"{proposal.key}: " if proposal.kind == "profile" else ""
-    return f'<memory {said} saved="no">\n{enclosed(about + proposal.content)}\n</memory>'
+    return _Element(said, enclosed(about + proposal.content))
 
 
 def _all_text(memory: Memory) -> str:
@@ -127,28 +141,46 @@ def recollect(
     standing_sources = {memory.source for memory in standing}
     others = [hit for hit in recalled.hits if hit.memory.source not in standing_sources and _fits(hit)]
     flagged = tuple((hit, why) for hit in (*first, *others) if (why := suspicions(_all_text(hit.memory))))
-    quarantined = {hit.memory.source for hit, _ in flagged} if policy == "quarantine" else set()
-    hits = [hit for hit in others if hit.memory.source not in quarantined]
-    standing_hits = [hit for hit in first if hit.memory.source not in quarantined]
-    known = [hit for hit in hits if hit.memory.kind != PROCEDURE]
-    procedures = [hit for hit in hits if hit.memory.kind == PROCEDURE]
-    flag = policy != "keep"
-    waiting = [one for one in pending if policy != "quarantine" or not suspicions(one.content)]
+    lines = {line: labelled_suspicions(line) for line in (*recent, *working)}
+    proposed = {one.content: suspicions(one.content) for one in pending}
+    if policy == "quarantine":
+        kept_out = {hit.memory.source for hit, _ in flagged}
+        others = [hit for hit in others if hit.memory.source not in kept_out]
+        first = [hit for hit in first if hit.memory.source not in kept_out]
+        recent = [line for line in recent if not lines[line]]
+        pending = [one for one in pending if not proposed[one.content]]
+    known = [hit for hit in others if hit.memory.kind != PROCEDURE]
+    procedures = [hit for hit in others if hit.memory.kind == PROCEDURE]
+    reasons = {hit.memory.source: why for hit, why in flagged} if policy != "keep" else {}
+    marks = lines | proposed if policy != "keep" else {}
+
+    def elements(hits: Sequence[Hit], standing: bool = False) -> list[_Element]:
+        why = [reasons.get(hit.memory.source, ()) for hit in hits]
+        return [
+            _element(hit, now, policies, why[index], standing=standing, explain=explain)
+            for index, hit in enumerate(hits)
+        ]
+
+    tagged = {
+        "standing": elements(first, standing=True),
+        "knowledge": elements(known),
+        "procedures": elements(procedures),
+        "pending": [_undecided(one, marks.get(one.content, ())) for one in pending],
+    }
     blocks = {
-        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in standing_hits],
         "profile": [f"- {enclosed(name)}: {enclosed(value)}" for name, value in sorted((profile or {}).items())],
-        "working": [enclosed(line) for line in working],
-        "recent": [f"- {enclosed(line)}" for line in reversed(recent)],
-        "knowledge": [shown(hit, now, policies, flag=flag, explain=explain) for hit in known],
-        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in procedures],
-        "pending": [undecided(one) for one in waiting],
+        "working": [marked(line, marks.get(line, ())) for line in working],
+        "recent": [f"- {marked(line, marks.get(line, ()))}" for line in reversed(recent)],
     }
     note = _note(recalled.missing)
+    parts = [part for some in tagged.values() for one in some for part in one]
+    nonce = nonce_of([*parts, *(line for some in blocks.values() for line in some), note])
+    blocks |= {name: [one.tagged(nonce) for one in found] for name, found in tagged.items()}
     if counter.count(note) > budget * _NOTE_SHARE:
         note = _note(tuple(line.partition(":")[0] for line in recalled.missing))
-    if counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT)) > budget:
+    if counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT, nonce)) > budget:
         note = ""
-    chosen, text = _fitting(blocks, counter, budget, note)
+    chosen, text = _fitting(blocks, counter, budget, note, nonce)
     return Recollection(
         text=text,
         tokens=counter.count(text),
@@ -156,12 +188,13 @@ def recollect(
         recent=tuple(recent),
         knowledge=tuple(known[index] for index in chosen["knowledge"]),
         procedures=(
-            *(standing_hits[index] for index in chosen["standing"]),
+            *(first[index] for index in chosen["standing"]),
             *(procedures[index] for index in chosen["procedures"]),
         ),
         profile=dict(profile or {}),
-        pending=tuple(waiting[index] for index in chosen["pending"]),
+        pending=tuple(pending[index] for index in chosen["pending"]),
         flagged=flagged,
+        flagged_lines=tuple((line, why) for line, why in (lines | proposed).items() if why),
         left_out=sum(len(blocks[name]) - len(chosen[name]) for name in blocks),
         missing=recalled.missing,
         waiting=recalled.waiting,
@@ -176,11 +209,13 @@ def _fits(hit: Hit) -> bool:
 Blocks = dict[str, list[str]]
 
 
-def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> tuple[dict[str, list[int]], str]:
+def _fitting(
+    blocks: Blocks, counter: TokenCounter, budget: int, note: str, nonce: str
+) -> tuple[dict[str, list[int]], str]:
     """The indexes of the blocks that fit, for each section, and their text. A section first uses its own share, then
     what the others leave. A block that is too large does not exclude later ones."""
     costs = {name: [counter.count(block) + 1 for block in found] for name, found in blocks.items()}
-    left = budget - counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT))
+    left = budget - counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT, nonce))
     chosen: dict[str, list[int]] = {name: [] for name in blocks}
     for shares in (_SHARES, dict.fromkeys(_SHARES, 1.0)):
         room = left
@@ -193,7 +228,7 @@ def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> t
     while True:
         chosen = {name: sorted(indexes) for name, indexes in chosen.items()}
         taken = {name: [blocks[name][index] for index in indexes] for name, indexes in chosen.items()}
-        text = _text(taken, note, LEFT_OUT if blocks["working"] else NOTHING)
+        text = _text(taken, note, LEFT_OUT if blocks["working"] else NOTHING, nonce)
         if counter.count(text) <= budget or not any(chosen.values()):
             return chosen, text
         # Joined text may have more tokens than the sum of its blocks. Standing procedures are removed last.
@@ -206,7 +241,7 @@ def _note(missing: Sequence[str]) -> str:
     return f"(Searched without {enclosed(said[:_LONGEST_NOTE])})" if said else ""
 
 
-def _text(blocks: Blocks, note: str, no_working: str) -> str:
+def _text(blocks: Blocks, note: str, no_working: str, nonce: str) -> str:
     recent = list(reversed(blocks["recent"]))  # chosen newest first, shown oldest first
     parts = [_PREFACE]
     if blocks["profile"]:
@@ -220,4 +255,4 @@ def _text(blocks: Blocks, note: str, no_working: str) -> str:
         parts += [_PENDING, *blocks["pending"]]
     if note:
         parts.append(note)
-    return "\n".join(["<recalled>", *parts, "</recalled>"])
+    return block("recalled", nonce, "\n".join(parts))

@@ -96,7 +96,7 @@ def test_steps_in_doubt_are_listed_first(open_one: Open, effects: SideEffects) -
     assert dm.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
     dm.session("new", continues="doubtful").say("user", "continue")
     lines = memory(open_one()).splitlines()
-    assert lines[1:3] == [
+    assert lines[2:4] == [
         "This session continues 'doubtful'.",
         "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
@@ -284,7 +284,7 @@ def test_a_chain_of_sessions_keeps_open_questions_decisions_and_progress(open_on
             session.decide(f"chosen in {number}", reason="why not")
     context = open_one().session("s4").context()
     lines = context.memory.splitlines()
-    assert lines[1] == "This session continues 's3'."
+    assert lines[2] == "This session continues 's3'."
     assert "Open question: asks (asking) waits for an answer to 'May I buy the expensive one?'" in lines
     assert [line for line in lines if line.startswith("Decided")][:3] == [
         "Decided: chosen in 3 (because why not)",

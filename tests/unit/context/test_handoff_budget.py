@@ -59,5 +59,5 @@ def test_a_handoff_never_exceeds_its_budget(
         old.progress.block(blocker)
         context = dm.session("new", continues="old").context(budget=budget)
         assert context.tokens <= budget
-        assert counter.count(context.memory) <= 0.4 * budget + 20
+        assert counter.count(context.memory) <= 0.4 * budget + 60  # the delimiters come on top
         assert context.memory == dm.session("new").context(budget=budget).memory

@@ -19,7 +19,8 @@ import duramen
 from duramen.context.tokens.counters import counter_for
 from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.records import Hit, Memory, Recalled
-from duramen.memory.injection import attribute, enclosed, suspicions
+from duramen.memory.delimiters import attribute, enclosed
+from duramen.memory.injection import suspicions
 from duramen.memory.knowledge.policies import Policies
 from duramen.memory.recollection import LEFT_OUT, NOTHING, recollect
 from duramen.testing.clock import FakeClock, FakeIds
@@ -168,7 +169,7 @@ WORDS = st.text(st.sampled_from("ab \n<>&\"'界😀"), min_size=1, max_size=300)
     st.lists(WORDS, max_size=4),
     st.lists(WORDS, max_size=4),
     st.lists(WORDS, max_size=1),
-    st.integers(50, 400),
+    st.integers(100, 400),
 )
 def test_the_budget_is_never_exceeded(
     memories: list[tuple[str, str]], working: list[str], recent: list[str], missing: list[str], budget: int
@@ -195,7 +196,7 @@ def test_a_memory_over_the_budget_does_not_displace_others(dm: duramen.Duramen) 
 
 
 def test_working_state_that_does_not_fit_is_reported_as_left_out() -> None:
-    recalled = recalled_text([hit_of("x")], ["word " * 200], [], budget=100)
+    recalled = recalled_text([hit_of("x")], ["word " * 200], [], budget=150)
     assert LEFT_OUT in recalled.text
     assert NOTHING not in recalled.text
     assert recalled.left_out == 1
@@ -212,7 +213,7 @@ def test_a_failed_embedder_is_reported_in_one_line() -> None:
         dm.memory.remember("alpha")
         for budget, note in (
             (2000, "(Searched without meaning: cannot use "),
-            (120, "(Searched without meaning)"),
+            (170, "(Searched without meaning)"),
         ):
             recalled = dm.session("s").recall("alpha", budget=budget)
             assert recalled.tokens <= budget
@@ -243,10 +244,11 @@ def test_no_memory_closes_its_element_or_opens_another(dm: duramen.Duramen, text
     assert Elements(recalled.text).well_formed
     assert len(Elements(recalled.text).memories) == 2
     lines = recalled.text.splitlines()
-    assert (lines[0], lines[-1]) == ("<recalled>", "</recalled>")
+    nonce = lines[0].removeprefix("<recalled-").removesuffix(">")
+    assert (lines[0], lines[-1]) == (f"<recalled-{nonce}>", f"</recalled-{nonce}>")
     for line in lines:
-        if line.startswith("<memory "):
-            assert re.fullmatch(r'<memory(?: \w+="[^"<>]*")+>', line)
+        if line.startswith("<memory"):
+            assert re.fullmatch(rf'<memory-{nonce[:4]}(?: \w+="[^"<>]*")+>', line)
 
 
 @pytest.mark.promise("G8")

@@ -52,7 +52,8 @@ def test_a_turn_runs_its_steps_in_order_and_proposes_memories(any_address: str) 
         assert contents(dm, subject="ada", kinds="preference") == [], "it is not accepted yet"
         accepted = dm.memory.proposals.accept(proposal.id, actor="ada")
         second = dm.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
-        assert "prefers aisle seats" in seen[1].system
+        assert "prefers aisle seats" in seen[1].recalled
+        assert "prefers aisle seats" not in seen[1].system
         assert second.recalled.knowledge[0].memory.id == accepted.memory
         assert (
             "prefers aisle seats" not in dm.session("other").turn("Which seat do I want?", model=answer).recalled.text
@@ -164,8 +165,9 @@ def test_models_receive_the_format_of_their_protocol() -> None:
         assert [one["role"] for one in anthropic.received["messages"]] == ["user"]
         assert anthropic.received["max_tokens"] == 7
         dm.session("o").turn("Hello", model=openai, system="Be kind.")
-        assert [one["role"] for one in openai.received["messages"]] == ["system", "user"]
-        assert dm.session("p").turn("Hello", model=CompletionModel(), system="Be kind.").reply == "Be |user: Hello"
+        assert [one["role"] for one in openai.received["messages"]] == ["system", "user", "user"]
+        reply = dm.session("p").turn("Hello", model=CompletionModel(), system="Be kind.").reply
+        assert reply.startswith("Be |user: Hello\n\nuser: <recalled-")
 
 
 def test_the_async_api_accepts_async_models() -> None:

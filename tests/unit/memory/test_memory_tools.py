@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,13 +129,13 @@ def test_recalled_text_is_part_of_requests(memory_in: str) -> None:
         session = dm.session("s")
         session.remember('Ada said "<b>hi</b>" & left \0 早')
         session.say("user", "Where is Ada?")
-        context = replace(session.context(), memory=session.recall("Ada").text)
+        context = session.context(recalled=session.recall("Ada"))
         anthropic, openai = context.anthropic(memory_in=memory_in), context.openai(memory_in=memory_in)
         check_anthropic(anthropic, tools=session.memory_tools())
         check_openai(openai, tools=session.memory_tools("openai"))
-        assert ("<recalled>" in anthropic.get("system", "")) == (memory_in == "system")
-        assert "<recalled>" in json.dumps(anthropic)
-        assert "<recalled>" in json.dumps(openai)
+        assert ("<recalled-" in anthropic.get("system", "")) == (memory_in == "system")
+        assert "<recalled-" in json.dumps(anthropic)
+        assert "<recalled-" in json.dumps(openai)
 
 
 def test_memory_works_in_the_async_api(any_address: str) -> None:

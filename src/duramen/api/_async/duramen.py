@@ -49,11 +49,12 @@ class AsyncDuramen:
     ) -> None:
         self._journal = journal
         self._looping = runtime.looping
-        self._services = Services(journal, window or Window(), episodes or EpisodePolicy())
+        memory = memory or MemorySettings()
+        self._services = Services(journal, window or Window(), episodes or EpisodePolicy(), memory.suspicious)
         self._engine = Engine(journal, runtime, self._services.states)
         self._control = self._engine.control
         self._workers: list[Worker] = []
-        self._memory = MemoryLoader(journal, memory or MemorySettings())
+        self._memory = MemoryLoader(journal, memory)
         self.memory = AsyncMemories(journal, self._memory, lambda run: outline_run(self._engine, run))
         """The long-term memory of the workspace."""
 

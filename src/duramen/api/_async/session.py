@@ -287,7 +287,14 @@ class AsyncSession:
 
     # -- the context window
 
-    async def context(self, *, at: int | None = None, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
+    async def context(
+        self,
+        *,
+        at: int | None = None,
+        system: str = "",
+        recalled: Recollection | str = "",
+        **changes: Unpack[WindowChanges],
+    ) -> Context:
         """Build the context for the next call of a model, within a token budget.
 
         Older entries are summarised and long outputs are masked. The same journal and settings give the same bytes.
@@ -295,6 +302,7 @@ class AsyncSession:
         Args:
             at: build the context as it was at this position. Default: now.
             system: the system prompt.
+            recalled: what `recall` returned. It becomes the last user message if there is room for it.
             **changes: settings of `Window` that this call overrides.
         """
         if at is None:
@@ -303,7 +311,12 @@ class AsyncSession:
             check_whole("at", at, 0)
         check_text("system", system)
         window = self._services.window.but(dict(changes))
-        return await self._services.context_builder.build(self.id, window, at=at, system=system)
+        text = getattr(recalled, "text", recalled)
+        if not isinstance(text, str):
+            raise InvalidInput(
+                f"context() got {shown(recalled)} as `recalled`", hint="pass what `session.recall(…)` returned"
+            )
+        return await self._services.context_builder.build(self.id, window, at=at, system=system, recalled=text)
 
     async def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
         """Return the full content of an entry that the context shows as a digest.
@@ -480,7 +493,7 @@ class AsyncSession:
         """Take one turn of the conversation: recall, build the context, ask the model, and save both messages.
 
         Facts about the user are proposed, not saved. The system prompt consists of the persona, the AGENTS.md of
-        `files`, `system`, and what was recalled.
+        `files`, and `system`. What was recalled is the last user message.
 
         Args:
             user_input: the message of the user.

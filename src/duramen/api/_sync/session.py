@@ -215,7 +215,14 @@ class Session:
         """
         return drive(self._core.episodes(limit=limit, kinds=kinds))
 
-    def context(self, *, at: int | None = None, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
+    def context(
+        self,
+        *,
+        at: int | None = None,
+        system: str = "",
+        recalled: Recollection | str = "",
+        **changes: Unpack[WindowChanges],
+    ) -> Context:
         """Build the context for the next call of a model, within a token budget.
 
         Older entries are summarised and long outputs are masked. The same journal and settings give the same bytes.
@@ -223,9 +230,10 @@ class Session:
         Args:
             at: build the context as it was at this position. Default: now.
             system: the system prompt.
+            recalled: what `recall` returned. It becomes the last user message if there is room for it.
             **changes: settings of `Window` that this call overrides.
         """
-        return drive(self._core.context(at=at, system=system, **changes))
+        return drive(self._core.context(at=at, system=system, recalled=recalled, **changes))
 
     def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
         """Return the full content of an entry that the context shows as a digest.
@@ -383,7 +391,7 @@ class Session:
         """Take one turn of the conversation: recall, build the context, ask the model, and save both messages.
 
         Facts about the user are proposed, not saved. The system prompt consists of the persona, the AGENTS.md of
-        `files`, `system`, and what was recalled.
+        `files`, and `system`. What was recalled is the last user message.
 
         Args:
             user_input: the message of the user.

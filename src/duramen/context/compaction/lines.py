@@ -12,8 +12,11 @@ from .sentences import is_pleasantry, sentences
 from .trim import cut, plain
 
 DECIDED, ERROR, FIXED, CALLED, RETURNED, EARLIER = "decided", "error", "fixed", "called", "returned", "earlier"
+OBSERVED = "observed"
+_BY = " by "
 _ARROW = f" -> {FIXED}: "
 _LABEL = re.compile(r"^([^\s:][^:\n]{0,39}): (.+)$")
+_LONGEST_LABEL = 40
 _RETURNED_SENTENCES = 12
 """Sentences of a tool's output that are considered. Long outputs were replaced by digests before."""
 _LONG_LINE = 320
@@ -28,6 +31,27 @@ class Excerpt(NamedTuple):
     kind: str
     text: str
     position: int
+    source: str = ""
+    """The tool that returned the text, or who observed it."""
+
+    @property
+    def label(self) -> str:
+        """What a summary says before the text: who said it, or where it comes from."""
+        if self.kind == "tool.returned":
+            return attributed(RETURNED, self.source)
+        if self.kind == "observation":
+            return attributed(OBSERVED, self.source)
+        return _one_line(self.role) or _one_line(self.kind) or EARLIER
+
+
+def attributed(label: str, source: str) -> str:
+    """A label with the source of the text, such as "returned by search"."""
+    name = _one_line(source)[: _LONGEST_LABEL - len(label) - len(_BY)].strip()
+    return f"{label}{_BY}{name}" if name else label
+
+
+def _one_line(text: str) -> str:
+    return plain(text.replace(":", " "))[:_LONGEST_LABEL].strip()
 
 
 class Weight(enum.IntEnum):
@@ -49,6 +73,11 @@ class SummaryLine(NamedTuple):
     weight: Weight
     turn: int
     inner: int
+
+    @property
+    def base(self) -> str:
+        """The label without the source of the text."""
+        return self.label.partition(_BY)[0]
 
     @property
     def order(self) -> tuple[int, int]:
@@ -103,10 +132,9 @@ def _lines(turn: int, item: Excerpt, fix: str | None) -> Iterator[SummaryLine]:
     elif item.kind in _WHOLE:
         parts = [(_WHOLE[item.kind], plain(item.text) if fix is None else f"{plain(item.text)}{_ARROW}{plain(fix)}")]
     elif item.kind == "tool.returned":
-        parts = [(RETURNED, one) for one in sentences(item.text)[:_RETURNED_SENTENCES]]
+        parts = [(item.label, one) for one in sentences(item.text)[:_RETURNED_SENTENCES]]
     else:
-        label = plain(item.role.replace(":", " "))[:40].strip() or plain(item.kind)[:40] or EARLIER
-        parts = [(label, one) for one in sentences(item.text)]
+        parts = [(item.label, one) for one in sentences(item.text)]
     for inner, (label, text) in enumerate(parts):
         text = _unlabelled(label, text)
         # The label may be a role that happens to be called "decided". Only these kinds have a weight.

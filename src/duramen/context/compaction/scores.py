@@ -126,14 +126,14 @@ class _Places:
         self._goal = people[0].turn if people else -1
         self._goal_inner = people[0].inner if people else -1
         self._last = max((line.turn for line in lines), default=0)
-        said = [line for line in lines if line.weight is Weight.SAID and line.label not in (CALLED, RETURNED, EARLIER)]
+        said = [line for line in lines if line.weight is Weight.SAID and line.base not in (CALLED, RETURNED, EARLIER)]
         self._last_of: dict[str, int] = {}
         for line in said:
             self._last_of[line.label] = line.turn
 
     def bonus(self, line: SummaryLine) -> float:
         """The base score of the speaker, plus points for the goal, the end and an unanswered question."""
-        score = _BASE.get(line.label.lower(), _PERSON) if not _assists(line) else 1.0
+        score = _BASE.get(line.base.lower(), _PERSON) if not _assists(line) else 1.0
         if line.turn == self._goal:
             score += 8 if line.inner == self._goal_inner else 2
         score += max(0, 3 - (self._last - line.turn))
@@ -146,7 +146,7 @@ class _Places:
 
 
 def _speaks(line: SummaryLine) -> bool:
-    return line.weight is Weight.SAID and line.label.lower() not in _BASE and not _assists(line)
+    return line.weight is Weight.SAID and line.base.lower() not in _BASE and not _assists(line)
 
 
 def _assists(line: SummaryLine) -> bool:

@@ -11,7 +11,6 @@ from ...errors import InvalidInput, shown
 from .content_blocks import as_json, image_url, plain_value, sendable, text_of
 from .entries import ContextMessage
 
-AFTER_A_SUMMARY = "[Summary above. Continued here.]"
 BEFORE_ANYTHING = "[Start of conversation.]"
 """The first user message where a provider requires one and the conversation begins with another role."""
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
@@ -44,65 +43,77 @@ class ContextTrace(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Context:
     """What the model sees next. `position` is the last event that it depends on: `session.context(at=position)` returns
-    the same context. `memory` is what duramen adds to the conversation: hand-off, progress, summaries."""
+    the same context.
+
+    duramen adds three texts to the conversation. They are data, so each is delimited, and they have the role "user":
+    `state` is hand-off and progress, `summaries` replaces older entries, and `recalled` is what `session.recall` found.
+    """
 
     session: str
     position: int
     system: str
-    memory: str
+    state: str
+    summaries: str
+    recalled: str
     messages: tuple[ContextMessage, ...]
     tokens: int
     budget: int
     counter: str
     trace: tuple[ContextTrace, ...]
 
+    @property
+    def memory(self) -> str:
+        """`state` and `summaries`: the first user message."""
+        return _joined(self.state, self.summaries)
+
     def plain(self) -> list[dict[str, Any]]:
-        """The messages as plain data. System prompt and memory are the first message."""
-        head = "\n\n".join(part for part in (self.system, self.memory) if part)
-        before = [{"role": "system", "content": head}] if head else []
-        return before + [one.plain() for one in self.messages]
+        """The messages as plain data. The system prompt comes first, then the memory as a message of the user."""
+        before = [{"role": "system", "content": self.system}] if self.system else []
+        return before + [one.plain() for one in self._messages("user")]
 
     def json(self) -> bytes:
         """`plain()` as JSON. Equal contexts have equal bytes."""
         return as_json(self.plain()).encode("utf-8", "surrogatepass")
 
-    def anthropic(self, *, memory_in: str = "system") -> dict[str, Any]:
-        """`system` and `messages` for Anthropic's Messages API. The memory is part of the system prompt, or with
-        `memory_in="user"` the first user message."""
+    def anthropic(self, *, memory_in: str = "user") -> dict[str, Any]:
+        """`system` and `messages` for Anthropic's Messages API. The memory is the first user message, and what was
+        recalled is the last. With `memory_in="system"`, `state` and `recalled` are part of the system prompt instead.
+        Summaries are never part of it, because they contain the output of tools."""
         messages: list[dict[str, Any]] = []
         names = _Names()
-        for one in self._with_memory(memory_in):
+        for one in self._messages(memory_in):
             role, blocks = _anthropic_blocks(one, names)
             if messages and messages[-1]["role"] == role:
                 messages[-1]["content"] += blocks
             else:
                 messages.append({"role": role, "content": list(blocks)})
         if messages and messages[0]["role"] != "user":
-            before = AFTER_A_SUMMARY if self.memory else BEFORE_ANYTHING
-            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": before}]})
+            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": BEFORE_ANYTHING}]})
         system = self._system(memory_in)
         request = {"messages": messages} if not system else {"system": system, "messages": messages}
         return sendable(request)  # type: ignore[no-any-return]
 
-    def openai(self, *, memory_in: str = "system") -> dict[str, Any]:
+    def openai(self, *, memory_in: str = "user") -> dict[str, Any]:
         """`messages` for OpenAI's chat completions and compatible servers. `memory_in` as in `anthropic`."""
         system = self._system(memory_in)
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         names = _Names()
-        messages += [_openai_message(one, names) for one in self._with_memory(memory_in)]
+        messages += [_openai_message(one, names) for one in self._messages(memory_in)]
         return sendable({"messages": messages})  # type: ignore[no-any-return]
 
     def _system(self, memory_in: str) -> str:
         if memory_in not in ("system", "user"):
             raise InvalidInput(f"`memory_in` cannot be {shown(memory_in)}", hint='choose "system" or "user"')
-        parts = (self.system, self.memory) if memory_in == "system" else (self.system,)
-        return "\n\n".join(part for part in parts if part)
+        return _joined(self.system, self.state, self.recalled) if memory_in == "system" else self.system
 
-    def _with_memory(self, memory_in: str) -> list[ContextMessage]:
-        messages = list(self.messages)
-        if memory_in == "user" and self.memory:
-            messages.insert(0, ContextMessage("user", self.memory))
-        return messages
+    def _messages(self, memory_in: str) -> list[ContextMessage]:
+        first, last = (self.memory, self.recalled) if memory_in == "user" else (self.summaries, "")
+        before = [ContextMessage("user", first)] if first else []
+        return [*before, *self.messages, *([ContextMessage("user", last)] if last else [])]
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
 
 
 class _Names:

@@ -176,7 +176,7 @@ class TestProcedures:
         await procedures.save("letters", ["sign with the full name"], standing=True, subject="ada")
         session = handle.session("talk")
         for query in ("How is the weather?", "money", "xyzzy"):
-            for budget in (150, 400, 4000):
+            for budget in (200, 400, 4000):
                 result = await session.recall(query, budget=budget)
                 assert "never move money" in result.text
                 assert "full name" not in result.text, "it belongs to another subject"

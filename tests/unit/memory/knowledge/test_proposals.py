@@ -156,7 +156,7 @@ def test_the_persona_starts_the_prompt_and_changes_only_when_accepted(dm: durame
     dm.memory.proposals.accept(proposal.id, actor="ada")
     assert dm.memory.persona() == "You are Harbour, calm and exact."
     dm.session("s").turn("Hello again", model=answer, system="Be brief.")
-    assert "Harbour" not in prompts[0].split("<recalled>")[0]
+    assert "Harbour" not in prompts[0]
     assert prompts[1].startswith("You are Harbour, calm and exact.\n\nBe brief.")
     assert contents(dm, everyone=True) == []
 
