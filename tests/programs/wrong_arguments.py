@@ -390,6 +390,7 @@ REQUIRED: dict[str, Value] = {
     "SessionProgress.describe.context": "more",
     "SessionProgress.keep_in.path": lambda world: world.folder / f"{world.new()}.md",
     "SessionProgress.next_action": "test",
+    "SessionProgress.reword.goal": "ship it",
     "SessionProgress.why": "no key",
     "SessionView.fork.session": World.new,
     "SharedState.at.version": 1,

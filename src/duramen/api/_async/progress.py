@@ -72,6 +72,11 @@ class AsyncProgress:
         """Remove the blocker."""
         return await self._change(lambda now: now.unblock(), "Unblocked")
 
+    async def reword(self, goal: str) -> Progress:
+        """Say the goal in other words. Completed steps stay."""
+        goal = self._clean(goal)  # compared with the stored goal by `begin`
+        return await self._change(lambda now: now.reword(goal), _message("Goal", goal))
+
     async def describe(self, context: str) -> Progress:
         """Replace the context: free text for the next person or agent."""
         return await self._change(lambda now: now.describe(context), "Context")

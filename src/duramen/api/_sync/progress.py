@@ -85,6 +85,10 @@ class SessionProgress:
         """Remove the blocker."""
         return drive(self._core.unblock())
 
+    def reword(self, goal: str) -> Progress:
+        """Say the goal in other words. Completed steps stay."""
+        return drive(self._core.reword(goal))
+
     def describe(self, context: str) -> Progress:
         """Replace the context: free text for the next person or agent."""
         return drive(self._core.describe(context))

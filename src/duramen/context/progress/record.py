@@ -70,7 +70,7 @@ class Progress:
         if self.unfinished:
             raise InvalidInput(
                 f"the goal {_brief(self.goal)} is not finished yet",
-                hint="call finish() first, or aim() to reword the goal",
+                hint="call finish() first, or reword() to say the same goal in other words",
             )
         return Progress(goal, () if self.goal else self.completed, None, next_action, context or self.context)
 
@@ -99,7 +99,7 @@ class Progress:
         self._expect_unfinished("plan")
         return replace(self, next_action=next_action)
 
-    def aim(self, goal: str) -> Progress:
+    def reword(self, goal: str) -> Progress:
         """Reword the goal. Completed steps stay."""
         self._expect_unfinished("change the goal")
         return replace(self, goal=_needed("goal", goal))

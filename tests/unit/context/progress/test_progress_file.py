@@ -105,7 +105,7 @@ def test_a_goal_can_be_blocked_changed_finished_and_reopened() -> None:
     assert blocked.complete("x").blocker == "No credentials"
     assert blocked.unblock() == STARTED
     assert STARTED.describe("\n  here\n\n").context == "  here"
-    assert STARTED.aim("Ship it all") == Progress("Ship it all", *_fields_without_goal(STARTED))
+    assert STARTED.reword("Ship it all") == Progress("Ship it all", *_fields_without_goal(STARTED))
     finished = blocked.finish("Write the client")
     assert (finished.finished, finished.blocker) == (True, None)
     assert finished.completed == ("Read the API docs", "Write the client")
@@ -128,13 +128,13 @@ def _fields_without_goal(progress: Progress) -> tuple[tuple[str, ...], str | Non
         (lambda: Progress().plan("a step"), "no goal yet"),
         (lambda: Progress().block("why"), "no goal yet"),
         (lambda: Progress().finish(), "no goal yet"),
-        (lambda: Progress().aim("high"), "no goal yet"),
+        (lambda: Progress().reword("high"), "no goal yet"),
         (lambda: STARTED.finish().complete("one more"), "is finished"),
         (lambda: STARTED.finish().block("why"), "is finished"),
         (lambda: STARTED.reopen("what"), "cannot reopen"),
         (lambda: STARTED.complete(" "), "step is empty"),
         (lambda: STARTED.block(""), "blocker is empty"),
-        (lambda: STARTED.aim(""), "goal is empty"),
+        (lambda: STARTED.reword(""), "goal is empty"),
         (lambda: Progress("a", (), "b", None, "", True), "or a blocker"),
         (lambda: Progress("a", (), None, "b", "", True), "cannot have a next action"),
         (lambda: Progress(completed="abc"), "list"),  # type: ignore[arg-type]

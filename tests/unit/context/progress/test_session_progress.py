@@ -400,3 +400,14 @@ def test_the_cost_of_a_step_does_not_grow_with_their_number(clock: FakeClock) ->
             progress.complete(f"step {number} of many")
         assert max(sizes[-20:]) < 2 * max(sizes[20:40])
         assert max(sizes) < 1_000
+
+
+def test_a_reworded_goal_keeps_the_completed_steps(open_one: Open) -> None:
+    progress = open_one().session("s").progress
+    progress.begin("Ship", next_action="build")
+    progress.complete("build", next_action="test")
+    with pytest.raises(InvalidInput, match="not finished") as refused:
+        progress.begin("Ship version 2", next_action="test")
+    assert "reword()" in refused.value.hint
+    assert progress.reword("Ship version 2").completed == ("build",)
+    assert progress.begin("Ship version 2", next_action="test").completed == ("build",)
