@@ -201,6 +201,10 @@ class Journal:
         different."""
         return name if self.codec.redactor is None else self.codec.redactor.name(name)
 
+    def redacted(self, text: str) -> str:
+        """The text with credentials replaced."""
+        return text if self.codec.redactor is None else self.codec.redactor.text(text)
+
     async def owner(self, subject: str | None) -> Owner:
         """The owner of data about a subject, for `prepare`. None stands for the workspace."""
         if subject is None:

@@ -126,7 +126,7 @@ class RunContext:
             )
         if key is not None:
             return self.journal.stored_name(f"{name}:{key}")
-        return f"{name}#{self.branch.number(name)}"
+        return f"{self.journal.stored_name(name)}#{self.branch.number(name)}"
 
     @property
     def branch(self) -> Branch:

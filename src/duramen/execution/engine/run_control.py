@@ -47,7 +47,7 @@ class RunControl:
 
     async def signal(self, run: str, name: str, payload: Any, actor: str | None, key: str | None) -> None:
         """Send a signal to an open run. Repeating a call with the same key changes nothing."""
-        name = check_name("signal", name)
+        name = self._engine.journal.stored_name(check_name("signal", name))
         key = None if key is None else check_name("idempotency key", key)
         row = await self._open(run)
         data = {"name": name} if payload is None else {"name": name, "payload": payload}
@@ -57,7 +57,8 @@ class RunControl:
         """Answer a question that a run has asked: the first open one, or the one with that text or step name."""
         row = await self._open(run)
         asked = (await self._engine.history(row)).open_asks()
-        found = [one for one in asked if question in (None, one.step, one.details.get("question"))]
+        stored = self._engine.journal.redacted(question) if isinstance(question, str) else question
+        found = [one for one in asked if stored in (None, one.details.get("question")) or question == one.step]
         if not found:
             which = "open question" if question is None else f"open question {shown(question)}"
             raise RunError(f"run {shown(run)} has no {which}", hint="see its open questions with dm.run_info(id)")

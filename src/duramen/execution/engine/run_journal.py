@@ -64,6 +64,10 @@ class RunJournal:
         """The name under which something is stored: as `Journal.stored_name`."""
         return self._journal.stored_name(name)
 
+    def redacted(self, text: str) -> str:
+        """The text with credentials replaced: as `Journal.redacted`."""
+        return self._journal.redacted(text)
+
     def encode(self, kind: str, data: dict[str, Any], cause: int | None = None) -> Prepared:
         """Encode an event of this run. Its `data` is what a later read returns."""
         return self._journal.prepare(Draft(kind, data, cause=cause), self.owner)

@@ -79,7 +79,7 @@ def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHIN
     before this call is received too. After `timeout` seconds, returns `default`, or raises `NoAnswer` if there is none.
     Await it in an async task."""
     run = _run("receive()")
-    signal = check_name("signal", signal)
+    signal = run.journal.stored_name(check_name("signal", signal))
     if timeout is not None:
         check_seconds("timeout", timeout)
     identity = run.identify(f"@signal {signal}")
@@ -90,7 +90,7 @@ def ask(question: str, payload: Any = None, *, timeout: float | None = None, def
     """Ask a person, wait for the answer (also across restarts) and return it. `dm.answer` sends it. After `timeout`
     seconds, returns `default`, or raises `NoAnswer` if there is none. Await it in an async task."""
     run = _run("ask()")
-    question = check_name("question", question)
+    question = run.journal.redacted(check_name("question", question))
     if timeout is not None:
         check_seconds("timeout", timeout)
     identity = run.identify("@ask")

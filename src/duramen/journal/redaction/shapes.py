@@ -61,9 +61,11 @@ _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 _RUN = re.compile(rf"(\\[nrt])?({_RUNS.pattern})", re.ASCII)
 
 _BLOCK = re.compile(
-    r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z))",
+    r"-----BEGIN ([A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).)*-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+    r"|[\sA-Za-z0-9+/=\\]*))",
     re.DOTALL,
 )
+"""A block without an end is cut off: its lines of base64 are replaced, and not the text after them."""
 _AWS_SECRET = (
     r"(?<![A-Za-z0-9/+=])(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
@@ -91,9 +93,9 @@ _SCHEMES = (
     ("basic", re.compile(r"[Bb](?i:asic)\s+(?=[A-Za-z0-9+/=._~-]*[A-Z0-9=])([A-Za-z0-9+/=._~-]{16,})")),
 )
 _COMMANDS = (
-    ("htpasswd", re.compile(r"htpasswd\s+-\w*b\w*\s+\S+\s+\S+\s+(\S+)")),
+    ("htpasswd", re.compile(r"htpasswd\s+-\w{0,8}b\w{0,8}\s+\S{1,200}\s+\S{1,200}\s+(\S+)")),
     (" -p", re.compile(r"sshpass\s+-p\s*['\"]?([^\s'\"]+)")),
-    (" -p", re.compile(r"mysql\w*\s[^\n]{0,200}?\s-p(?=\S*\d)([^\s'\"]{4,})")),
+    (" -p", re.compile(r"\bmysql\w{0,20}\s[^\n]{0,200}?\s-p(?=\S*\d)([^\s'\"]{4,})")),
     (" -p", re.compile(r"login\s[^\n]{0,200}?\s-p\s+(?=\S*\d)([^\s'\"]{4,})")),
     (" -u", re.compile(r" -u\s*['\"]?[^\s:'\"/]+:(?=\S*\d)(?=\S*[A-Za-z])([^\s'\"]{4,})")),
     (" --user", re.compile(r" --user[= ]['\"]?[^\s:'\"/]+:(?=\S*\d)(?=\S*[A-Za-z])([^\s'\"]{4,})")),
@@ -130,13 +132,26 @@ def _redact_keys(value: str, words: str) -> str:
     value = _substituted(value, words, _SEARCHED)
     if "\\" in words:
         words = _ESCAPED_SPACE.sub(" ", words)
-    if any(len(run) >= _SHORTEST_KEY and _KEY.match(run) for run in _RUNS.findall(words)):
+    if any(len(run) >= _SHORTEST_KEY and _find_key(run) for run in _RUNS.findall(words)):
         value = _RUN.sub(_redact_run, value)
     return _BLOCK.sub(_hide_group, value) if "-----BEGIN" in value else value
 
 
+_PART = re.compile(r"[A-Za-z0-9+/=]{8,}")
+_LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
+
+
+def _find_key(run: str) -> re.Match[str] | None:
+    """The key at the beginning of a word. A key has a long part with letters and digits; an identifier such as
+    `pk_users_2026_daily_export` consists of words and numbers."""
+    key = _KEY.match(run)
+    if key is None or not any(_LETTER.search(part) and _DIGIT.search(part) for part in _PART.findall(key[0])):
+        return None
+    return key
+
+
 def _redact_run(found: re.Match[str]) -> str:
-    key = _KEY.match(found[2]) if len(found[2]) >= _SHORTEST_KEY else None
+    key = _find_key(found[2]) if len(found[2]) >= _SHORTEST_KEY else None
     return found[0] if key is None else (found[1] or "") + REDACTED + found[2][key.end() :]
 
 
