@@ -11,7 +11,7 @@ import duramen
 KEY = "sk-proj-" + "abcdefghij0123456789ABCDEF"
 
 
-@duramen.step(name=f"call_{KEY}")
+@duramen.step(name="pk_users_2026_11_18_daily_export")
 def first() -> int:
     return 1
 
