@@ -410,7 +410,7 @@ def test_a_missing_sdk_is_reported(protocol: str, monkeypatch: pytest.MonkeyPatc
 @both_protocols
 @pytest.mark.parametrize("key", [KEY, "0123456789"])
 def test_no_error_contains_a_key_that_the_server_repeats(protocol: str, key: str, server: ModelServer) -> None:
-    another = "sk-of-another-user-0123456789"
+    another = "sk-of-another-user-0123456789abcdef"
     message = f"wrong key: {key} (Bearer {key}, {another})"
     server.answers = [responds(401, error(message), www_authenticate=f"Bearer {key}")]
     model = model_at(protocol, server.url, key=key)

@@ -18,7 +18,7 @@ from duramen.context.progress.progress_file import parse
 from duramen.errors import DuramenError
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-TOKEN = "ghp_" + "a" * 30
+TOKEN = "ghp_" + "a1" * 15
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from duramen.errors import InvalidInput
 from duramen.ports import BookmarkChanges
 from duramen.testing.clock import FakeClock
 
-TOKEN, OTHER = "ghp_" + "a" * 30, "ghp_" + "b" * 30
+TOKEN, OTHER = "ghp_" + "a1" * 15, "ghp_" + "b2" * 15
 
 
 @pytest.fixture(autouse=True)
