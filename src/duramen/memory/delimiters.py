@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from urllib.parse import quote, unquote
 
-from .folding import CLOSING, OPENING, QUOTES, folded_with_places, visible
+from .folded_text import CLOSING, OPENING, QUOTES, folded_with_places, visible
 
 _LENGTH = 12
 _SHORT = 4

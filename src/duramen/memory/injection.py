@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from html import unescape
 from urllib.parse import unquote
 
-from .folding import folded, has_hidden, hidden_text
+from .folded_text import folded, has_hidden, hidden_text
 from .injection_patterns import RULES, CompiledRules
 
 HIDES_TEXT = "hides text in invisible characters"

@@ -1,6 +1,6 @@
 """The patterns by which `injection.py` finds text that looks like instructions to a model.
 
-Patterns are compared with folded text (see `folding.py`), which is in lower case. Letters outside ASCII are folded in
+Patterns are compared with folded text (see `folded_text.py`), which is in lower case. Letters outside ASCII are folded in
 the same way when the patterns are compiled, so write them as people do. A pattern needs two or three parts close to
 each other, such as a verb, "previous" and "instructions". One word alone rarely matches.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .folding import folded
+from .folded_text import folded
 
 
 class Rule(NamedTuple):
@@ -179,8 +179,8 @@ def _stems(words: str) -> str:
 
 def _ignoring(verbs: str, adjectives: str, nouns: str) -> Rule:
     """Verb and object in either order, and the object with its adjective before or after it."""
-    verb, which, told = _words(verbs), _words(adjectives), _words(nouns)
-    thing = _any(_close(which, told, gap=20), _close(told, which, gap=20))
+    verb, which, instructions = _words(verbs), _words(adjectives), _words(nouns)
+    thing = _any(_close(which, instructions, gap=20), _close(instructions, which, gap=20))
     return Rule(_IGNORE, _stems(verbs), (_close(verb, thing, gap=25), _close(thing, verb, gap=25)))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from programs.paths import TESTS
 
-from duramen.memory.folding import folded, visible
+from duramen.memory.folded_text import folded, visible
 from duramen.memory.injection import HIDES_TEXT, labelled_suspicions, suspicions
 
 CORPUS = TESTS / "data" / "injection"
