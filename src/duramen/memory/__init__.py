@@ -10,6 +10,6 @@ in this list:
 - `extraction/`: reads text without a store: words, names, dates, relations, facts worth remembering.
 
 `recollection.py` turns results into one text for a prompt, and `tools.py` describes memory as tools for a model.
-`injection.py` finds text that looks like instructions (`injection_patterns.py`: by which patterns; `folded_text.py`: how
-texts are compared). `delimiters.py` keeps text inside its element.
+`injection.py` finds text that looks like instructions (`injection_patterns.py`: by which patterns; `folded_text.py`:
+how texts are compared). `delimiters.py` keeps text inside its element.
 """

@@ -1,7 +1,7 @@
 """The patterns by which `injection.py` finds text that looks like instructions to a model.
 
-Patterns are compared with folded text (see `folded_text.py`), which is in lower case. Letters outside ASCII are folded in
-the same way when the patterns are compiled, so write them as people do. A pattern needs two or three parts close to
+Patterns are compared with folded text (see `folded_text.py`), which is in lower case. Letters outside ASCII are folded
+in the same way when the patterns are compiled, so write them as people do. A pattern needs two or three parts close to
 each other, such as a verb, "previous" and "instructions". One word alone rarely matches.
 
 A rule is tried only if a word of the text begins with one of its stems. This keeps the check fast for ordinary text.
